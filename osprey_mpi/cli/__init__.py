@@ -1,0 +1,89 @@
+"""The command line: one file a verb. Each verb imports what it needs when it runs, so that `--help` is quick.
+
+Only `run` and `resume` need MPI. stdout carries the result and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from osprey_mpi.errors import OspreyError, StorageError
+
+if TYPE_CHECKING:
+    import typer
+
+
+def build_app() -> typer.Typer:
+    """Return the command line with all its verbs."""
+    import typer
+
+    from osprey_mpi.cli.doctor import doctor_command
+    from osprey_mpi.cli.export import export_command
+    from osprey_mpi.cli.report import report_command
+    from osprey_mpi.cli.resume import resume_command
+    from osprey_mpi.cli.run import run_command
+    from osprey_mpi.cli.schema import schema_command
+    from osprey_mpi.cli.status import status_command
+    from osprey_mpi.cli.validate import validate_command
+    from osprey_mpi.cli.version import version_option
+
+    app = typer.Typer(
+        name="osprey",
+        help="Minimise expensive functions on many MPI ranks without a barrier. --debug shows tracebacks.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(version_option)
+    for name, command in (
+        ("validate", validate_command),
+        ("run", run_command),
+        ("resume", resume_command),
+        ("status", status_command),
+        ("report", report_command),
+        ("export", export_command),
+        ("doctor", doctor_command),
+        ("schema", schema_command),
+    ):
+        app.command(name)(command)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one verb and exit with its code; an error of ours is one message on stderr.
+
+    --debug, before or after the verb, shows the traceback as well.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    is_debug = "--debug" in ours
+    arguments = [argument for argument in ours if argument != "--debug"] + arguments[len(ours) :]
+    try:
+        build_app()(args=arguments, prog_name="osprey")
+    except OspreyError as error:
+        if is_debug:
+            raise
+        _complain(error)
+        sys.exit(int(error.exit_code))
+    except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
+        _silence_stdout()
+        sys.exit(0)
+
+
+def _complain(error: OspreyError) -> None:
+    text = str(error)
+    if text:  # empty: another rank tells the user
+        sys.stderr.write(f"osprey: {text}\n")
+        sys.stderr.flush()
+    if isinstance(error, StorageError):
+        _silence_stdout()
+
+
+def _silence_stdout() -> None:
+    """Let Python's last flush of stdout succeed: what failed once would fail again and change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

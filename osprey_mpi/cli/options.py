@@ -1,0 +1,27 @@
+"""Options that several verbs share; imports nothing but typer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class TextFormat(StrEnum):
+    """Tell how a result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.", show_default=False)]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of an experiment.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Replace a value of the config, as in budget.evaluations=100. Repeatable."
+    ),
+]
+Format = Annotated[TextFormat, typer.Option("--format", help="How the result is printed.")]

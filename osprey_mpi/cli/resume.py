@@ -1,0 +1,38 @@
+"""osprey resume: go on with a run, on any number of ranks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from osprey_mpi.cli.options import Folder, Format, TextFormat
+from osprey_mpi.cli.run import Quiet, print_result
+
+
+def resume_command(
+    folder: Folder,
+    max_evaluations: Annotated[
+        int | None, typer.Option("--max-evaluations", metavar="N", min=1, help="New budget of evaluations, old ones included.")
+    ] = None,
+    retry: Annotated[
+        str, typer.Option("--retry", metavar="STATUS,...", help="Do these again: failed, lost, timeout.")
+    ] = "",
+    format: Format = TextFormat.TEXT,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with the run in DIR, as it was configured.
+
+    Evaluations that had not ended are done again, those that are on disk are not.
+    """
+    from osprey_mpi.drivers.request import Request
+    from osprey_mpi.drivers.session import run_session
+
+    request = Request(
+        resume=folder,
+        max_evaluations=max_evaluations,
+        retry=tuple(name.strip() for name in retry.split(",") if name.strip()),
+        quiet=quiet,
+        on_result=lambda result: print_result(result, format),
+    )
+    raise typer.Exit(run_session(request).exit_code)

@@ -1,0 +1,55 @@
+"""osprey run: start a new run, alone or under mpirun or srun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from osprey_mpi.cli.options import ConfigFile, Format, Overrides, TextFormat
+
+if TYPE_CHECKING:
+    from osprey_mpi.config import Config
+    from osprey_mpi.drivers.outcome import RunResult
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def run_command(
+    config: ConfigFile,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, write nothing.")] = False,
+    overrides: Overrides = None,
+    format: Format = TextFormat.TEXT,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a former run in the folder.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Minimise what CONFIG describes.
+
+    Start it alone, or on many ranks: mpirun -n 8 osprey run CONFIG. Exit codes: 0 done, 2 wrong config or usage, 3 no
+    usable result, 4 MPI or environment, 75 stopped and resumable.
+    """
+    from osprey_mpi.config import load_config
+    from osprey_mpi.drivers.request import Request
+    from osprey_mpi.drivers.session import run_session
+
+    def load() -> Config:
+        return load_config(config, tuple(overrides or ()))
+
+    if dry_run:
+        from osprey_mpi.drivers.dry_run import dry_run as show
+
+        show(load, out, format.value)
+        return
+    request = Request(
+        load=load, out=out, overwrite=overwrite, quiet=quiet, on_result=lambda result: print_result(result, format)
+    )
+    raise typer.Exit(run_session(request).exit_code)
+
+
+def print_result(result: RunResult, format: TextFormat) -> None:
+    """Write the result to stdout."""
+    from osprey_mpi.cli.output import write_text
+
+    write_text([result.to_json() if format is TextFormat.JSON else result.to_text(), "\n"])

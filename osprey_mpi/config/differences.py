@@ -1,0 +1,55 @@
+"""Compare two configs key by key, and tell which changes a resumed run can take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from osprey_mpi.config.schema import Config
+
+# What neither the meaning of stored results nor the path of the search depends on.
+CHANGEABLE = ("budget", "checkpoint", "continuity", "device", "output.results_interval")
+
+
+def may_change(key: str) -> bool:
+    """Tell if a resume may change this key, given in dotted form."""
+    return any(key == root or key.startswith(f"{root}.") for root in CHANGEABLE)
+
+
+def differences(old: Config, new: Config) -> dict[str, str]:
+    """Map each differing key to a sentence with both values; lists are compared as a whole.
+
+    The order of parameters counts, since positions and columns follow it.
+    """
+    found = {
+        ".".join(path): f"{'.'.join(path)}: {before} -> {after}"
+        for path, before, after in _compare(_dump(old), _dump(new), ())
+    }
+    before, after = (list(config.parameters) for config in (old, new))
+    if before != after and set(before) == set(after):
+        found["parameters"] = f"parameters: order {', '.join(before)} -> {', '.join(after)}"
+    return found
+
+
+def _dump(config: Config) -> dict[str, Any]:
+    result: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
+    return result
+
+
+def _compare(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _compare(old.get(key, _ABSENT), new.get(key, _ABSENT), (*path, key))
+        return
+    before, after = _text(old), _text(new)
+    if before != after:  # the texts, not the values: 1, 1.0 and true are equal in Python and are not the same here
+        yield path, before, after
+
+
+_ABSENT = object()
+
+
+def _text(value: Any) -> str:
+    return "absent" if value is _ABSENT else json.dumps(value, ensure_ascii=False)

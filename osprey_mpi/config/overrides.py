@@ -1,0 +1,81 @@
+"""Apply `--set a.b=VALUE` to a config as it was read, before it is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from osprey_mpi.config.section import KeyPath, dotted, show
+from osprey_mpi.config.source import Origin, Source
+from osprey_mpi.config.yaml_source import read_value
+from osprey_mpi.errors import ConfigError, Problem
+
+# Problems with overrides are listed behind those with the file's lines.
+_BEHIND_ALL_LINES = 10**9
+_PART = re.compile(r"([^.\[\]]+)((?:\[\d+\])*)")
+
+
+def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
+    """Set each "a.b=VALUE" in the source's data; VALUE is a YAML scalar or flow collection.
+
+    What cannot be set is collected as a problem named `--set a.b`.
+    """
+    seen: set[KeyPath] = set()
+    for i, override in enumerate(overrides):
+        order = _BEHIND_ALL_LINES + i
+        key, equals, text = override.partition("=")
+        key = key.strip()
+        label = f"--set {key}"
+        path = _path(key)
+        if not equals or path is None:
+            source.problems.append((order, Problem(f"--set {override}", "must be KEY=VALUE, such as seed=3")))
+        elif path in seen:
+            source.problems.append((order, Problem(label, "is given twice; keep one")))
+        elif not text.strip():
+            source.problems.append((order, Problem(label, "has no value; write null to unset it, '' for empty text")))
+        else:
+            seen.add(path)
+            _set(source, path, text, Origin(label, order, is_override=True))
+
+
+def _path(key: str) -> KeyPath | None:
+    parts: list[str | int] = []
+    for part in key.split("."):
+        match = _PART.fullmatch(part.strip())
+        if match is None:
+            return None
+        parts.append(match[1])
+        parts += [int(index) for index in re.findall(r"\d+", match[2])]
+    return tuple(parts)
+
+
+def _set(source: Source, path: KeyPath, text: str, origin: Origin) -> None:
+    try:
+        value = read_value(text, source, origin.label, path)
+    except ConfigError as error:
+        source.problems += [(origin.order, problem) for problem in error.problems]
+        return
+    place: Any = source.data
+    for i, part in enumerate(path):
+        is_last = i == len(path) - 1
+        if isinstance(place, dict) and isinstance(part, str):
+            if is_last:
+                place[part] = value
+            elif place.get(part) is None:  # a section that the file leaves out, or leaves empty
+                source.replace(path[: i + 1], origin)
+                place[part] = {}
+        elif isinstance(place, list) and isinstance(part, int) and part < len(place):
+            if is_last:
+                place[part] = value
+        else:
+            around = dotted(path[:i]) or "the config"
+            reason = (
+                f"has {len(place)} items, the first is 0"
+                if isinstance(place, list)
+                else f"is {show(place)}, no section"
+            )
+            source.problems.append((origin.order, Problem(origin.label, f"cannot be set: {around} {reason}")))
+            return
+        place = value if is_last else place[part]
+    source.replace(path, origin)

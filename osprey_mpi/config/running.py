@@ -1,0 +1,139 @@
+"""The sections that say how a run goes on: swarm, budget, continuity, checkpoint, device, output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+
+from osprey_mpi.config.section import Fault, Seconds, Section
+
+Count = Annotated[int, Field(ge=1)]
+
+
+def _auto_or_bool(value: Any) -> Any:
+    if value == "auto" or isinstance(value, bool):
+        return value
+    raise ValueError("must be auto, true or false")
+
+
+Switch = Annotated[
+    Literal["auto"] | bool, PlainValidator(_auto_or_bool), WithJsonSchema({"enum": ["auto", True, False]})
+]
+
+
+class Search(Section):
+    """Read how a flock searches; the defaults fit most objectives."""
+
+    sigma: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """First spread of the samples, as a part of each parameter's range."""
+    population: Annotated[int, Field(ge=4)] | None = None
+    """Results per step of the shared distribution; null: from the dimensions and the ranks."""
+    dives: Switch = "auto"
+    """Follow slopes by finite differences: true, false, or auto (only where the parameters are real)."""
+    restarts: bool = True
+    """Start again elsewhere when a flock has converged."""
+    speed_exponent: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Spread of a worker's samples is scaled by its relative speed to minus this power; 0: all the same."""
+
+
+class Swarm(Section):
+    """Read how ranks form flocks."""
+
+    flock_size: Count = 16
+    """Workers per flock, each flock with a leader."""
+    deterministic: bool = False
+    """Apply results in order of their ids, so that a run on the same ranks repeats bit for bit; slower."""
+    search: Search = Search()
+    """How a flock searches."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what makes a deterministic run depend on time."""
+        if self.deterministic and self.search.speed_exponent != 0:
+            yield Fault(
+                ("search", "speed_exponent"),
+                f"is {self.search.speed_exponent}, but deterministic is true: measured speeds "
+                "differ from run to run; must be 0",
+            )
+
+
+class Budget(Section):
+    """Read when a run is over: at the first bound that is met; at least one is needed."""
+
+    evaluations: Count | None = None
+    """Number of evaluations, met exactly."""
+    walltime_s: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, alias="walltime")
+    """Time that one start (run or resume) may take, in seconds or HH:MM:SS; with `evaluations` left it exits 75."""
+    target: float | None = None
+    """Cost that is good enough."""
+    stagnation: Count | None = None
+    """Evaluations without a better cost."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield a run without an end."""
+        if (self.evaluations, self.walltime_s, self.target, self.stagnation) == (None, None, None, None):
+            yield Fault((), "has no bound: the run would never end; give evaluations, walltime, target or stagnation")
+
+
+class Continuity(Section):
+    """Read how the loss of a rank is noticed."""
+
+    cycle_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=1.0, alias="cycle")
+    """Time between signs of life, in seconds; at least 0.1, below which they would flood the root."""
+    stale_window: Count = 3
+    """Cycles after which a result no longer steers the search; it is kept all the same."""
+    suspect_after_s: Seconds = Field(default=5.0, alias="suspect_after")
+    """Silence after which a rank is asked for its state; at least two cycles."""
+    lost_after_s: Seconds = Field(default=30.0, alias="lost_after")
+    """Silence after which a rank's work is given to others; longer than suspect_after."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield limits so short that living ranks would be taken for lost."""
+        if self.suspect_after_s < 2 * self.cycle_s:
+            yield Fault(
+                ("suspect_after",),
+                f"is {self.suspect_after_s:g} s, must be at least two cycles ({2 * self.cycle_s:g} s): "
+                "one late sign of life is no failure",
+            )
+        if self.lost_after_s <= self.suspect_after_s:
+            limit = f"must be above suspect_after, {self.suspect_after_s:g} s"
+            yield Fault(("lost_after",), f"is {self.lost_after_s:g} s, {limit}")
+
+
+class Checkpoint(Section):
+    """Read how often the state of the search is saved; results themselves are always saved."""
+
+    interval_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=30.0, alias="interval")
+    """Time between checkpoints, in seconds or as HH:MM:SS; at least 0.1."""
+    keep: Count = 3
+    """Number of checkpoints kept; an older one is used if the newest is broken."""
+
+
+class Device(Section):
+    """Read where arrays are computed; `device: cuda` is short for `device: {kind: cuda}`."""
+
+    kind: Literal["auto", "cpu", "cuda"] = "auto"
+    """`cpu`, `cuda`, or `auto`: CUDA where a device and CuPy are found."""
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Part of a GPU's free memory that its ranks may use together."""
+
+
+class Output(Section):
+    """Read where results go and which are kept."""
+
+    dir: Annotated[str, Field(min_length=1)] | None = None
+    """The run folder; null: runs/<name> below the current folder."""
+    record: Literal["auto", "all", "captures"] = "auto"
+    """Rows kept of batched objectives: `all`, only `captures` (improvements), or `auto`."""
+    results_interval_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=1.0, alias="results_interval")
+    """Time between writes of new results, in seconds; at least 0.1."""
+
+
+def _device(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+DeviceOrName = Annotated[
+    Device, BeforeValidator(_device, json_schema_input_type=Device | Literal["auto", "cpu", "cuda"])
+]

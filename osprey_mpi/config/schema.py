@@ -1,0 +1,124 @@
+"""The whole config: its sections, and how it travels as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from osprey_mpi.config.checks import Pieces, faults_between
+from osprey_mpi.config.differences import differences, may_change
+from osprey_mpi.config.objective import Objective
+from osprey_mpi.config.parameters import Parameter
+from osprey_mpi.config.running import Budget, Checkpoint, Continuity, Device, DeviceOrName, Output, Swarm
+from osprey_mpi.config.section import INT64_LIMIT, Choice, Fault, Items, Section
+
+Value = Choice | Items[Choice]
+
+
+class Config(Section):
+    """Read one experiment. Top-level keys that begin with `x-` are ignored: a place for YAML anchors."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    """Name of the experiment: letters, digits, dot, underscore and hyphen. It names the run folder."""
+    seed: Annotated[int, Field(ge=0, lt=INT64_LIMIT)] = 0
+    """Seed of all random streams."""
+    objective: Objective
+    """What is minimised, and how it is run."""
+    parameters: Annotated[dict[str, Parameter], Field(min_length=1)]
+    """What the search may change, by name. The order is part of the run."""
+    constraints: Items[str] = ()
+    """Comparisons between numeric parameters that must hold: `a + b <= 1`; with abs, exp, log, max, min, sqrt, sum."""
+    start: Items[dict[str, Any]] = ()
+    """Points to evaluate first, each a mapping of parameters; those not named take the middle of their range."""
+    swarm: Swarm = Swarm()
+    """How ranks form flocks, and how these search."""
+    budget: Budget
+    """When the run is over."""
+    continuity: Continuity = Continuity()
+    """How the loss of a rank is noticed."""
+    checkpoint: Checkpoint = Checkpoint()
+    """How often the state of the search is saved."""
+    device: DeviceOrName = Device()
+    """Where arrays are computed."""
+    output: Output = Output()
+    """Where results go and which are kept."""
+
+    _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
+    _source_text: str = PrivateAttr(default="")
+
+    @property
+    def base_dir(self) -> Path:
+        """Give the folder that relative names in the config start from: the one the file lies in."""
+        return self._base_dir
+
+    @property
+    def source_text(self) -> str:
+        """Give the YAML as it was read; empty if the config came from a mapping."""
+        return self._source_text
+
+    @property
+    def output_dir(self) -> Path:
+        """Give the run folder, relative to the current folder unless `output.dir` is absolute."""
+        return Path(self.output.dir) if self.output.dir is not None else Path("runs", self.name)
+
+    def placed(self, base_dir: Path, source_text: str = "") -> Config:
+        """Return this config with the folder and the text it came from."""
+        config = self.model_copy()
+        config._base_dir, config._source_text = base_dir, source_text
+        return config
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what is wrong between sections."""
+        pieces = Pieces(
+            dict(self.parameters), (), self.constraints, self.start, self.objective, self.swarm, self.device
+        )
+        return faults_between(pieces)
+
+    def to_json(self) -> str:
+        """Write everything, defaults included (they may differ in another version), for `from_json`."""
+        return _Envelope(config=self, base_dir=str(self.base_dir), source_text=self.source_text).model_dump_json(
+            by_alias=True
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Config:
+        """Read what `to_json` wrote: an equal config. Reads no YAML.
+
+        Raises pydantic.ValidationError for a text that `to_json` of this version would not have written.
+        """
+        envelope = _Envelope.model_validate_json(text)
+        return envelope.config.placed(Path(envelope.base_dir), envelope.source_text)
+
+    def differences(self, other: Config) -> list[str]:
+        """Name each key in which `other` differs, as "key: mine -> other's"."""
+        return list(differences(self, other).values())
+
+    def allowed_differences(self, other: Config) -> list[str]:
+        """Name the differences that a resume may bring: budget, checkpoints, continuity, device, results interval."""
+        return [text for key, text in differences(self, other).items() if may_change(key)]
+
+    def forbidden_differences(self, other: Config) -> list[str]:
+        """Name the differences that a resume must refuse, since stored results would mean something else."""
+        return [text for key, text in differences(self, other).items() if not may_change(key)]
+
+
+class _Envelope(BaseModel):
+    """Carry a config with what is not part of its YAML."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    config: Config
+    base_dir: str
+    source_text: str
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a config file, for editors and checkers."""
+    schema = Config.model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "osprey-mpi experiment"
+    schema["patternProperties"] = {"^x-": {}}
+    return schema

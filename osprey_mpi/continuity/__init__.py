@@ -1,0 +1,1 @@
+"""The continuity protocol: pure state machines that turn events into actions, at both levels of the tree."""

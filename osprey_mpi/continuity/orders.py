@@ -1,0 +1,169 @@
+"""Keep a leader's order book: which blocks are out, at whom, and what has come back of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osprey_mpi.continuity.messages import Delta, Order
+from osprey_mpi.continuity.records import EXPLICIT
+
+Floats = NDArray[np.float64]
+
+ORDER_S = 0.010  # an order of fast evaluations should last about this long: much longer than a message, much shorter than a search step
+PREFETCH_BELOW_S = 0.100  # longer orders are not queued ahead: a round trip of a millisecond or two costs them nothing
+
+
+@dataclass(slots=True)
+class OpenOrder:
+    """Hold an order that is out; costs and violations are (n,), NaN where nothing has come back."""
+
+    order: Order
+    worker: int
+    scale: float  # of the step of its worker (speed factor)
+    costs: Floats
+    violations: Floats
+    generation: int = EXPLICIT
+    rows_back: int = 0
+    survivor_costs: list[Floats] = field(default_factory=list)
+    survivor_violations: list[Floats] = field(default_factory=list)
+    survivor_latent: list[Floats] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, order: Order, worker: int, scale: float) -> OpenOrder:
+        """Open an order."""
+        return cls(order, worker, scale, np.full(order.n, np.nan), np.zeros(order.n), rows_back=order.row_start)
+
+    @property
+    def explicit(self) -> bool:
+        """Tell whether its positions were given."""
+        return bool(self.order.positions.size)
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether all ordered rows are back."""
+        return self.rows_back >= self.order.row_stop
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the whole block is back, so that the search can learn from it."""
+        return self.finished and self.order.row_stop == self.order.n
+
+    def take(self, piece: Any, rows: Part) -> None:
+        """Enter what came back for rows [row_start, row_stop)."""
+        start, stop = int(piece["row_start"]), int(piece["row_stop"])
+        if len(rows.records) == stop - start:
+            self.costs[start:stop] = rows.records["cost"]
+            self.violations[start:stop] = rows.records["violation"]
+        elif len(rows.costs) == stop - start:
+            self.costs[start:stop] = rows.costs
+        if len(rows.survivor_costs):
+            self.survivor_costs.append(rows.survivor_costs)
+            self.survivor_violations.append(rows.survivor_violations)
+            self.survivor_latent.append(rows.survivor_latent)
+        self.generation = int(piece["generation"])
+        self.rows_back = stop
+
+
+@dataclass(slots=True)
+class Part:
+    """Hold the slices of a delta's arrays that belong to one piece."""
+
+    records: NDArray[Any]
+    costs: Floats
+    survivor_costs: Floats
+    survivor_violations: Floats
+    survivor_latent: Floats
+
+
+def parts(delta: Delta) -> list[tuple[Any, Part]]:
+    """Split a delta into its pieces and their rows."""
+    result = []
+    record = cost = survivor = 0
+    for piece in delta.pieces:
+        n_records, n_costs, n_survivors = int(piece["n_records"]), int(piece["n_costs"]), int(piece["n_survivors"])
+        result.append(
+            (
+                piece,
+                Part(
+                    delta.records[record : record + n_records],
+                    delta.costs[cost : cost + n_costs],
+                    delta.survivor_costs[survivor : survivor + n_survivors],
+                    delta.survivor_violations[survivor : survivor + n_survivors],
+                    delta.survivor_latent[survivor : survivor + n_survivors],
+                ),
+            )
+        )
+        record, cost, survivor = record + n_records, cost + n_costs, survivor + n_survivors
+    return result
+
+
+@dataclass(slots=True)
+class Pace:
+    """Learn how long a worker takes for one point, and size its orders by it."""
+
+    mean_s: float = 0.0
+    n_seen: int = 0
+
+    def learn(self, n_rows: int, elapsed_s: float) -> None:
+        """Take in a finished call; the mean forgets with a horizon of about 20 calls, so that it follows a change."""
+        if n_rows <= 0 or not elapsed_s >= 0.0:
+            return
+        each_s = elapsed_s / n_rows
+        self.n_seen += 1
+        self.mean_s += (each_s - self.mean_s) / min(self.n_seen, 20)
+
+    def n_rows(self, most: int) -> int:
+        """Return how many points the next order should hold, at most `most`."""
+        if self.n_seen == 0 or self.mean_s * most <= ORDER_S:
+            return 1 if self.n_seen == 0 else most
+        return max(1, min(most, round(ORDER_S / self.mean_s)))
+
+    def n_orders(self, n_rows: int) -> int:
+        """Return how many orders to keep at the worker: one in progress, and what hides the way of a message."""
+        if self.n_seen == 0 or self.mean_s * n_rows >= PREFETCH_BELOW_S:
+            return 1
+        return 2 if self.mean_s * n_rows >= ORDER_S / 2 else 3
+
+
+class OrderBook:
+    """Know the open orders of a flock."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, OpenOrder] = {}
+        self._at: dict[int, set[int]] = {}
+
+    def add(self, entry: OpenOrder) -> None:
+        """Enter an order that goes out."""
+        self.open[entry.order.first] = entry
+        self._at.setdefault(entry.worker, set()).add(entry.order.first)
+
+    def close(self, first: int) -> OpenOrder:
+        """Take an order out of the book."""
+        entry = self.open.pop(first)
+        self._at[entry.worker].discard(first)
+        return entry
+
+    def n_at(self, worker: int) -> int:
+        """Return how many unfinished orders a worker has."""
+        return sum(not self.open[first].finished for first in self._at.get(worker, ()))
+
+    def of(self, worker: int) -> list[OpenOrder]:
+        """Return the open orders of a worker, lowest id first."""
+        return [self.open[first] for first in sorted(self._at.get(worker, ()))]
+
+    def n_rows_out(self) -> int:
+        """Return how many rows are out."""
+        return sum(entry.order.row_stop - entry.rows_back for entry in self.open.values())
+
+    def check(self) -> None:
+        """Assert the invariants: no two open blocks share an id."""
+        last = -1
+        for first in sorted(self.open):
+            entry = self.open[first]
+            assert first == entry.order.first > last
+            assert entry.order.row_start <= entry.rows_back <= entry.order.row_stop <= entry.order.n
+            last = first + entry.order.n - 1

@@ -1,0 +1,58 @@
+"""Let all ranks learn of an error that some ranks have, so that it is said once and everybody ends alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from osprey_mpi.comm.startup import World, broadcast, gather
+from osprey_mpi.errors import ExitCode, OspreyError
+
+T = TypeVar("T")
+
+
+class SaidElsewhere(OspreyError):
+    """End this rank: another one tells the user why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = ExitCode(exit_code)
+
+
+def on_root(world: World, task: Callable[[], T]) -> T | None:
+    """Do `task` on rank 0; its OspreyError ends all ranks, and only rank 0 has the words. Collective over the world."""
+    result: T | None = None
+    error: OspreyError | None = None
+    if world.rank == 0:
+        try:
+            result = task()
+        except OspreyError as caught:
+            error = caught
+    code = broadcast(world, 0 if error is None else int(error.exit_code))
+    if error is not None:
+        raise error
+    if code:
+        raise SaidElsewhere(code)
+    return result
+
+
+def everywhere(world: World, task: Callable[[], None]) -> None:
+    """Do `task` on every rank; the error of the lowest rank that has one ends all of them. Collective over the world."""
+    error: OspreyError | None = None
+    try:
+        task()
+    except OspreyError as caught:
+        error = caught
+    all_errors = gather(world, None if error is None else (type(error), str(error), int(error.exit_code)))
+
+    def judge() -> None:
+        assert all_errors is not None
+        for rank, found in enumerate(all_errors):
+            if found is None:
+                continue
+            kind, text, code = found
+            told = OspreyError(text if rank == 0 else f"rank {rank}: {text}")
+            told.exit_code = ExitCode(code)
+            raise told
+
+    on_root(world, judge)

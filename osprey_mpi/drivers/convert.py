@@ -1,0 +1,38 @@
+"""Translate between the protocol's messages and the evaluators' and the search's objects."""
+
+from __future__ import annotations
+
+from osprey_mpi.continuity.events import Evaluate, Evaluated, Reported
+from osprey_mpi.continuity.messages import Order, Steer
+from osprey_mpi.continuity.records import EXPLICIT
+from osprey_mpi.evaluate.task import Outcome, Progress, Task
+from osprey_mpi.search.distribution import Distribution
+
+
+def distribution_of(steer: Steer) -> Distribution:
+    """Return the distribution in a Steer; one column is a diagonal (for one dimension both are the same)."""
+    factor = steer.factor[:, 0] if steer.factor.shape[1] == 1 else steer.factor
+    return Distribution(steer.generation, steer.mean, steer.sigma, factor, steer.probabilities)
+
+
+def task_of(action: Evaluate) -> Task:
+    """Return the task of an order."""
+    order = action.order
+    explicit = order.positions.size > 0
+    assert explicit or action.steer is not None, "a worker is steered before its first order"
+    distribution = None if explicit or action.steer is None else distribution_of(action.steer)
+    generation = EXPLICIT if distribution is None else distribution.generation
+    positions = order.positions if explicit else None
+    return Task(
+        order.first, order.n, order.row_start, order.row_stop, generation, order.attempt, positions, distribution
+    )
+
+
+def event_of(item: Outcome | Progress, orders: dict[int, Order]) -> Evaluated | Reported:
+    """Return the event of what an evaluator gave; `orders` finds the order of its task by first id."""
+    if isinstance(item, Progress):
+        return Reported(item.id, item.step, item.value)
+    return Evaluated(
+        orders[item.task.first], item.task.generation, item.row_start, item.row_stop, item.records, item.values,
+        item.positions, item.costs, item.violations, item.elapsed_s, item.survivors, item.reasons,
+    )  # fmt: skip

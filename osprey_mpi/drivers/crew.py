@@ -1,0 +1,225 @@
+"""Build the state machines and edges that a rank's place in the tree asks for, and let them work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from logging import Logger
+from typing import TYPE_CHECKING, Any
+
+from osprey_mpi.comm import startup
+from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
+from osprey_mpi.comm.tree import Communicators, Flock, Tree
+from osprey_mpi.continuity.carry import Carry
+from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
+from osprey_mpi.continuity.leader import Leader, LeaderSettings
+from osprey_mpi.continuity.messages import Role
+from osprey_mpi.continuity.root import Root, RootSettings
+from osprey_mpi.continuity.budget import BudgetRule
+from osprey_mpi.continuity.worker import Worker
+from osprey_mpi.device.backend import Backend, select
+from osprey_mpi.drivers.loop import Loop, Machine
+from osprey_mpi.drivers.progress import Progress
+from osprey_mpi.drivers.signals import Signals
+from osprey_mpi.evaluate import make_evaluator
+from osprey_mpi.evaluate.group import Member, follow
+from osprey_mpi.evaluate.schema import Schema
+from osprey_mpi.search.early_stop import MedianRule
+from osprey_mpi.search.flock import Flock as Search
+
+if TYPE_CHECKING:
+    from osprey_mpi.drivers.session import Session
+    from osprey_mpi.evaluate.task import Evaluator
+
+
+class Crew:
+    """Hold what one rank works with. follower: this rank only helps the worker whose group it is in."""
+
+    def __init__(self, session: Session, placed: Tree, communicators: Communicators, log: Logger) -> None:
+        self.session, self.placed, self.log = session, placed, log
+        self.rank = session.world.rank
+        self.communicators = communicators
+        self.flock: Flock | None = placed.flock_of(self.rank)
+        self.progress = Progress(session.config.name, quiet=session.request.quiet)
+        self.backend: Backend | None = None
+        self.evaluator: Evaluator | None = None
+        self.member: Member | None = None
+        self.exact = session.config.swarm.deterministic or sum(len(f.workers) for f in placed.flocks) == 1
+
+    @property
+    def evaluates(self) -> bool:
+        """Tell whether this rank is a worker."""
+        return self.placed.worker_flock(self.rank) is not None
+
+    @property
+    def follows(self) -> bool:
+        """Tell whether this rank helps a worker of its group."""
+        return self.communicators.group is not None and not self.evaluates
+
+    @property
+    def device_name(self) -> str:
+        """Name the device of this rank."""
+        return "none" if self.backend is None else self.backend.name
+
+    def inventory(self) -> list[dict[str, Any]]:
+        """Return the GPUs of this host as NVML sees them; [] where there are none."""
+        from osprey_mpi.device.inventory import inventory
+
+        return inventory() if self.evaluates else []
+
+    def check(self) -> None:
+        """Choose the device and import the objective. Raises ConfigError or EnvironmentFault."""
+        session = self.session
+        config = session.config
+        local_rank, n_local = startup.local_place(session.world)
+        if self.follows:
+            self.member = Member(
+                config, Schema(session.space.layouts), self.rank, session.out / "scratch", self.communicators.group,
+                session.request.function,
+            )  # fmt: skip
+            self.member.load()
+        if not self.evaluates:
+            return
+        self.backend = select(config.device.kind, local_rank, n_local, config.device.memory_fraction)
+        self.evaluator = make_evaluator(
+            config, session.space, rank=self.rank, clock=session.clock, record_all=self._record_all(),
+            device=self.backend, scratch_root=session.out / "scratch", comm=self.communicators.group,
+            function=session.request.function,
+        )  # fmt: skip
+        self.evaluator.check()
+
+    def _record_all(self) -> bool:
+        record = self.session.config.output.record
+        return record == "all" or (record == "auto" and self.session.config.objective.batch == 1)
+
+    def announce(self, notes: Sequence[str]) -> None:
+        """Tell the user what he should know before the run."""
+        for note in notes:
+            self.progress.warn(note)
+
+    def work(self, signals: Signals) -> int:
+        """Start the evaluator, run the loop, return the exit code."""
+        world = self.session.world
+        if not self.evaluates and self.flock is None and self.rank > 0:
+            return self._help(signals)
+        if self.evaluator is not None:
+            self.evaluator.start()
+        now = time.monotonic()
+        machines: dict[Role, Machine] = {}
+        disk = None
+        snapshots = self._spread_snapshots()
+        if self.rank == 0:
+            root = self._root(now)
+            machines[Role.ROOT] = root
+            disk = self._desk(root)
+        if self.flock is not None and self.flock.leader == self.rank:
+            machines[Role.LEADER] = self._leader(self.flock, now, snapshots)
+        if self.evaluates:
+            assert self.flock is not None and self.evaluator is not None
+            machines[Role.WORKER] = self._worker(self.flock)
+        channel: Channel = NoChannel() if world.comm is None else MpiChannel(world.comm)
+        collectors = {Role.LEADER: 0, Role.WORKER: self.flock.leader if self.flock else 0, Role.ROOT: 0}
+        loop = Loop(
+            self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
+            collectors=collectors, alone=world.n_ranks == 1, on_warning=self.progress.warn,
+        )  # fmt: skip
+        code = loop.run()
+        if self.rank == 0:
+            startup.tell_code(world, self._helpers(), code)
+        return code
+
+    def _worker(self, flock: Flock) -> Worker:
+        config, space = self.session.config, self.session.space
+        assert self.evaluator is not None
+        return Worker(
+            self.rank, flock.number, flock.leader, space.n_columns, space.n_dims, cycle_s=config.continuity.cycle_s,
+            responsive=self.evaluator.responsive, stop_on_failure=config.objective.on_failure == "stop",
+        )  # fmt: skip
+
+    def _leader(self, flock: Flock, now: float, snapshot: dict[str, Any]) -> Leader:
+        config, space = self.session.config, self.session.space
+        search_snapshot, carry = Carry.split(snapshot)
+        batch = config.objective.batch
+        args = (space, config.swarm.search, config.seed, flock.number, batch)
+        start = config.start if flock.number == 0 else ()
+        search = Search.restore(search_snapshot, *args) if search_snapshot else Search(*args, start)
+        early = config.objective.early_stop
+        rule = None if early is None else MedianRule(early.min_steps, early.min_reports)
+        return Leader(
+            self.rank, flock.number, 0, flock.workers, search, leader_settings(self.session, self.exact), now,
+            early_stop=rule, carry=carry,
+        )  # fmt: skip
+
+    def _root(self, now: float) -> Root:
+        config, opened = self.session.config, self.session.opened
+        assert opened is not None
+        budget = BudgetRule(
+            config.budget.evaluations, config.budget.walltime_s, config.budget.target, config.budget.stagnation
+        )
+        settings = RootSettings(
+            budget, self.session.space.n_columns, self.exact, config.output.results_interval_s,
+            config.checkpoint.interval_s, config.continuity.suspect_after_s, config.continuity.lost_after_s,
+        )  # fmt: skip
+        return Root(
+            0, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
+            snapshots=opened.snapshots, redo=opened.redo,
+        )  # fmt: skip
+
+    def _desk(self, root: Root) -> Any:
+        from osprey_mpi.drivers.desk import Desk
+
+        session = self.session
+        assert session.opened is not None
+        return Desk(
+            session.opened.folder, session.config, session.space, root, self.log, n_ranks=session.world.n_ranks,
+            n_workers=sum(len(f.workers) for f in self.placed.flocks), n_flocks=len(self.placed.flocks),
+            fault_tolerance=session.world.fault_tolerance, wall_before_s=session.opened.wall_before_s,
+            on_status=self.progress.update, on_result=session.take_result, on_warning=self.progress.warn,
+        )  # fmt: skip
+
+    def _spread_snapshots(self) -> dict[str, Any]:
+        """Give every leader the snapshot of its flock; a flock that has none starts afresh. Collective over the world."""
+        parts: list[Any] | None = None
+        opened = self.session.opened
+        if opened is not None:
+            parts = [b""] * self.session.world.n_ranks
+            for flock in self.placed.flocks:
+                arrays = opened.snapshots.get(flock.number)
+                if arrays:
+                    parts[flock.leader] = pack_arrays(arrays)
+        mine = startup.scatter(self.session.world, parts)
+        return unpack_arrays(mine) if len(mine) else {}
+
+    def _helpers(self) -> list[int]:
+        """Return the ranks without a state machine: followers in groups, and those that fill none."""
+        placed = self.placed
+        return [rank for rank in range(1, placed.n_ranks) if placed.flock_of(rank) is None]
+
+    def _help(self, signals: Signals) -> int:
+        """Help the group's worker until it lets go, then wait for the run's exit code; asleep in between."""
+        self._spread_snapshots()
+        if self.member is not None:
+            follow(self.member)
+        else:
+            self.log.info("this rank fills no group of %d: it waits", self.session.config.objective.ranks)
+        code = startup.await_code(self.session.world, ended=lambda: False)
+        assert code is not None
+        return code
+
+    def close(self) -> None:
+        """End child processes."""
+        if self.evaluator is not None:
+            self.evaluator.close()
+
+
+def leader_settings(session: Session, exact: bool) -> LeaderSettings:
+    """Return what a leader needs of the config."""
+    config, space = session.config, session.space
+    continuity, objective = config.continuity, config.objective
+    penalty = objective.penalty if objective.on_failure == "penalty" else None
+    return LeaderSettings(
+        space.n_columns, space.n_dims, objective.batch, exact, continuity.cycle_s, continuity.stale_window,
+        continuity.suspect_after_s, continuity.lost_after_s,
+        penalty=float("nan") if penalty is None else penalty,
+        speed_exponent=config.swarm.search.speed_exponent,
+    )  # fmt: skip

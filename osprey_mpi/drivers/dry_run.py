@@ -1,0 +1,71 @@
+"""Show what a run would do, on how many ranks, and write nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from osprey_mpi.comm import startup, tree
+from osprey_mpi.config import Config, advice
+from osprey_mpi.drivers.agree import on_root
+from osprey_mpi.search.flock import Flock
+from osprey_mpi.search.osprey import hover
+from osprey_mpi.search.space import Space
+from osprey_mpi.search.streams import latent
+
+N_POINTS = 3  # first points shown
+
+
+def dry_run(load: Callable[[], Config], out: Path | None, format: str) -> None:
+    """Print ranks, folder, budget, parameters and the first points. Collective over the launch."""
+    world = startup.start()
+    try:
+        on_root(world, lambda: _show(describe(load(), out, world.n_ranks), format))
+    finally:
+        startup.finish(world)
+
+
+def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
+    """Return what would run as plain JSON values."""
+    space = Space(config.parameters, config.constraints)
+    placed = tree.plan(n_ranks, config.swarm.flock_size, config.objective.ranks)
+    return {
+        "name": config.name,
+        "out": str((out or config.output_dir).absolute()),
+        "n_ranks": n_ranks,
+        "n_workers": sum(len(flock.workers) for flock in placed.flocks),
+        "n_flocks": len(placed.flocks),
+        "n_dims": space.n_dims,
+        "parameters": list(config.parameters),
+        "budget": config.budget.model_dump(by_alias=True, exclude_none=True),
+        "first_points": first_points(config, space),
+        "advice": advice(config, n_ranks),
+    }
+
+
+def first_points(config: Config, space: Space) -> list[dict[str, Any]]:
+    """Return the parameters that the first evaluations would get."""
+    search = Flock(space, config.swarm.search, config.seed, 0, config.objective.batch)
+    points: list[dict[str, Any]] = []
+    while len(points) < N_POINTS:
+        first = len(points)
+        proposal = search.ask(first, 1)
+        positions = proposal.positions
+        if positions is None:
+            positions = hover(search.distribution, latent(config.seed, first, 1, space), space)
+        row = space.parameters(space.decode(positions)[0])
+        points.append({name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()})
+    return points
+
+
+def _show(facts: dict[str, Any], format: str) -> None:
+    if format == "json":
+        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+    else:
+        for name, value in facts.items():
+            shown = value if not isinstance(value, list) else ", ".join(str(item) for item in value)
+            sys.stdout.write(f"{name}: {shown}\n")
+    sys.stdout.flush()

@@ -1,0 +1,54 @@
+"""Tell where the ranks are and what they have, and warn of what slows them down."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Describe where one rank runs. n_threads: what a threaded BLAS would start, 0 when it is not limited."""
+
+    rank: int
+    host: str
+    pid: int
+    n_cores: int  # that this process may use
+    n_threads: int
+    device: str
+
+
+def here(rank: int, device: str) -> Place:
+    """Return this rank's place."""
+    limits = [int(os.environ[name]) for name in _THREADS if os.environ.get(name, "").isdigit()]
+    n_cores = len(os.sched_getaffinity(0))
+    return Place(rank, socket.gethostname(), os.getpid(), n_cores, min(limits, default=0), device)
+
+
+def limit_threads() -> None:
+    """Keep each rank's BLAS to one thread unless the user says otherwise: the ranks are the parallelism.
+
+    Must come before NumPy is imported in the processes it is to hold for (child processes inherit it).
+    """
+    if not any(name in os.environ for name in _THREADS):
+        for name in _THREADS:
+            os.environ[name] = "1"
+
+
+def notes(places: Sequence[Place]) -> list[str]:
+    """Return a sentence for each host whose ranks and threads exceed its cores, and for ranks pinned to one core."""
+    result: list[str] = []
+    for host, n_ranks in Counter(place.host for place in places).items():
+        here_ = [place for place in places if place.host == host]
+        n_cores = max(place.n_cores for place in here_)
+        n_threads = sum(max(place.n_threads, 1) for place in here_)
+        if n_threads > n_cores:
+            result.append(f"{host}: {n_ranks} ranks with {n_threads} threads on {n_cores} cores: they take turns")
+        if n_cores == 1 and n_ranks > 1 and (os.cpu_count() or 1) > 1:
+            result.append(f"{host}: each rank may use one core only; for threaded programs start with `--bind-to none`")
+    return result

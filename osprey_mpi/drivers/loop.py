@@ -1,0 +1,207 @@
+"""Run the state machines of one rank: gather events, hand them over, carry out the actions. The same loop for every role.
+
+Nothing here blocks. A rank that has nothing to do sleeps, for longer the longer nothing happens, until its evaluator
+has something or its time is up: ranks that spin would take the cores from those that evaluate.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from logging import Logger
+from typing import Protocol
+
+from osprey_mpi.comm.channel import Channel
+from osprey_mpi.continuity.codec import decode, encode
+from osprey_mpi.continuity.events import (
+    Action, Append, CancelEvaluations, Conclude, Evaluate, Event, Finish, HaltEvaluation, Log, Received, Reported, Send,
+    StopAsked, Tick, WriteCheckpoint, WriteStatus,
+)  # fmt: skip
+from osprey_mpi.continuity.messages import Message, Order, Role
+from osprey_mpi.drivers.convert import event_of, task_of
+from osprey_mpi.drivers.signals import Signals
+from osprey_mpi.evaluate.task import Evaluator
+
+TICK_S = 0.020  # what a leader has gathered goes up this often; well under a health cycle
+SHORTEST_S, LONGEST_S = 0.0003, 0.002  # sleep between looks: a message waits at most 2 ms, an idle rank costs about 1 % of a core
+LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
+DRAIN_S = 5.0  # for the last messages to leave
+
+
+class Machine(Protocol):
+    """Be a state machine: worker, leader or root."""
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Return what is to be done after an event."""
+        ...
+
+
+class Disk(Protocol):
+    """Carry out what the root wants written."""
+
+    def append(self, action: Append) -> Event:
+        """Write rows; return Appended."""
+        ...
+
+    def write_checkpoint(self, action: WriteCheckpoint) -> None:
+        """Write a checkpoint."""
+
+    def write_status(self, action: WriteStatus) -> None:
+        """Write status.json."""
+
+    def conclude(self, action: Conclude) -> None:
+        """Merge the segments and give the result."""
+
+
+class Loop:
+    """Drive the machines of one rank until one of them says Finish.
+
+    machines: by role; clock: monotonic seconds. collector: the rank that the lowest machine sends to (backpressure).
+    """
+
+    def __init__(
+        self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
+        evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
+        alone: bool = True, on_warning: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self.rank, self.machines, self.channel = rank, machines, channel
+        self.signals, self.log = signals, log
+        self.evaluator, self.disk = evaluator, disk
+        self.exit_code: int | None = None
+        self._collectors = collectors or {}
+        self._alone = alone
+        self._on_warning = on_warning
+        self._local: deque[tuple[Role, Message]] = deque()
+        self._orders: dict[int, Order] = {}
+        self._poller = select.poll()
+        self._polled: set[int] = set()
+        self._ticked_at = float("-inf")
+        self._asked_to_stop = False
+
+    def run(self) -> int:
+        """Return the exit code of the run."""
+        idle_s = SHORTEST_S
+        while self.exit_code is None:
+            busy = self._turn()
+            if busy:
+                idle_s = SHORTEST_S
+            elif self.exit_code is None:
+                self._sleep(idle_s)
+                idle_s = min(idle_s * 1.5, LONGEST_S)
+        self._drain()
+        return self.exit_code
+
+    def _turn(self) -> bool:
+        """Handle everything that is there; return whether there was something."""
+        now = time.monotonic()
+        busy = False
+        for source, tag, data in self.channel.poll():
+            self._give(Role(tag), Received(source, decode(data)), now)
+            busy = True
+        if self.evaluator is not None and not self.evaluator.idle:
+            for item in self.evaluator.poll():
+                event = event_of(item, self._orders)
+                if not isinstance(event, Reported):
+                    self._note_reasons(event.reasons)
+                self._give(Role.WORKER, event, now)
+                busy = True
+            busy = busy or not self.evaluator.filenos()
+        reason = self.signals.check()
+        if reason and not self._asked_to_stop:
+            self._asked_to_stop = True
+            self.log.info("asked to stop: %s", reason)
+            self._give(max(self.machines), StopAsked(reason), now)
+        self._tick(busy, now)
+        self._run_local(now)
+        return busy
+
+    def _tick(self, busy: bool, now: float) -> None:
+        due = now - self._ticked_at >= TICK_S
+        if due:
+            self._ticked_at = now
+        for role in list(self.machines):
+            # A worker's results leave at once; a leader gathers what comes within a tick.
+            if due or (busy and role is Role.WORKER):
+                collector = self._collectors.get(role, self.rank)
+                sendable = collector == self.rank or self.channel.sendable(collector)
+                self._give(role, Tick(sendable), now)
+
+    def _run_local(self, now: float) -> None:
+        while self._local:
+            role, message = self._local.popleft()
+            self._give(role, Received(self.rank, message), now)
+
+    def _give(self, role: Role, event: Event, now: float) -> None:
+        machine = self.machines.get(role)
+        if machine is None:
+            self.log.warning("a message for the %s came to rank %d, which has none", role.name.lower(), self.rank)
+            return
+        for action in machine.handle(event, now):
+            self._do(action, now)
+
+    def _do(self, action: Action, now: float) -> None:
+        match action:
+            case Send(rank, role, message) if rank == self.rank:
+                self._local.append((role, message))
+            case Send(rank, role, message):
+                self.channel.send(rank, int(role), encode(message))
+            case Evaluate(order):
+                assert self.evaluator is not None
+                self._orders = {order.first: order}
+                self.evaluator.submit(task_of(action))
+                self._watch()
+            case HaltEvaluation(id) if self.evaluator is not None:
+                self.evaluator.stop(id)
+            case CancelEvaluations() if self.evaluator is not None:
+                self.evaluator.cancel()
+            case Log(text, warning):
+                (self.log.warning if warning else self.log.info)(text)
+                if warning:
+                    self._on_warning(text)
+            case Finish(exit_code):
+                self.exit_code = exit_code
+            case _:
+                self._write(action, now)
+
+    def _write(self, action: Action, now: float) -> None:
+        assert self.disk is not None, f"{type(action).__name__} on a rank without a disk"
+        match action:
+            case Append():
+                self._give(Role.ROOT, self.disk.append(action), now)
+            case WriteCheckpoint():
+                self.disk.write_checkpoint(action)
+            case WriteStatus():
+                self.disk.write_status(action)
+            case Conclude():
+                self.disk.conclude(action)
+
+    def _note_reasons(self, reasons: dict[int, str]) -> None:
+        for id, reason in reasons.items():
+            self.log.warning("evaluation %d on rank %d: %s", id, self.rank, reason)
+
+    def _watch(self) -> None:
+        """Wake up for the evaluator's descriptors; they change when a child process is started again."""
+        wanted = set(self.evaluator.filenos()) if self.evaluator is not None else set()
+        for gone in self._polled - wanted:
+            self._poller.unregister(gone)
+        for new in wanted - self._polled:
+            self._poller.register(new, select.POLLIN)
+        self._polled = wanted
+
+    def _sleep(self, idle_s: float) -> None:
+        self._watch()
+        limit_s = LONGEST_ALONE_S if self._alone else idle_s
+        until_tick_s = max(self._ticked_at + TICK_S - time.monotonic(), SHORTEST_S)
+        self._poller.poll(1000.0 * min(limit_s, until_tick_s))
+
+    def _drain(self) -> None:
+        """Let the last messages leave, for a bounded time."""
+        deadline = time.monotonic() + DRAIN_S
+        self._run_local(time.monotonic())
+        while not self.channel.idle():
+            if time.monotonic() > deadline:
+                self.log.warning("some last messages could not leave within %.0f s", DRAIN_S)
+                return
+            time.sleep(SHORTEST_S)

@@ -1,0 +1,52 @@
+"""Give the whole tool as one Python function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from osprey_mpi.drivers.outcome import RunResult
+
+
+def minimize(
+    function: Callable[..., Any] | str,
+    parameters: Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    quiet: bool = True,
+    **sections: Any,
+) -> RunResult:
+    """Minimise a function and return the result. Collective over the ranks of the launch, if a launcher started this program.
+
+    function: a callable `f(parameters)` or `f(parameters, context)`, evaluated in a thread of each rank, or the text
+    "module:function", evaluated in a child process of each rank, which adds time limits and survives crashes.
+    parameters: as in the YAML config, {"x": {"type": "real", "low": -5, "high": 5, "size": 3}}.
+    out: the run's folder; a new one below runs/ if None.
+    sections: the other sections of the config: name, seed, objective, constraints, start, swarm, budget, continuity,
+    checkpoint, device, output. `budget` is needed.
+
+    Raises ConfigError for a config that is not valid, UsageError for a folder in use.
+    """
+    from osprey_mpi.config import config_from_mapping
+    from osprey_mpi.drivers.request import Request
+    from osprey_mpi.drivers.session import run_session
+
+    objective = dict(sections.pop("objective", {}))
+    if isinstance(function, str):
+        objective["python"] = function
+    else:
+        objective.setdefault("python", "minimize:function")
+        objective.setdefault("isolation", "thread")
+    mapping = {"name": sections.pop("name", "minimize"), "objective": objective, "parameters": dict(parameters), **sections}
+    request = Request(
+        load=lambda: config_from_mapping(mapping),
+        out=None if out is None else Path(out),
+        overwrite=overwrite,
+        quiet=quiet,
+        function=None if isinstance(function, str) else function,
+    )
+    result = run_session(request)
+    assert result is not None
+    return result

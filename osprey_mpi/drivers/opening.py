@@ -1,0 +1,131 @@
+"""Open a run on rank 0: a new folder, or an old one with what its lives have done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osprey_mpi.config import Config
+from osprey_mpi.continuity.ids import IdRanges
+from osprey_mpi.continuity.messages import Best
+from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.redo import Redo
+from osprey_mpi.continuity.tally import BestRow, Tally
+from osprey_mpi.errors import UsageError
+from osprey_mpi.search.space import Space
+
+if TYPE_CHECKING:
+    from osprey_mpi.drivers.request import Request
+    from osprey_mpi.storage.folder import RunFolder
+    from osprey_mpi.storage.rows import Rows
+
+RETRYABLE = {"failed": Status.FAILED, "lost": Status.LOST, "timeout": Status.TIMEOUT}
+
+
+@dataclass(slots=True)
+class Opened:
+    """Hold an open run. snapshots: flock number -> arrays; notes: what the user should know."""
+
+    folder: RunFolder
+    config: Config
+    tally: Tally = field(default_factory=Tally)
+    best: Best | None = None
+    snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
+    redo: Redo = field(default_factory=Redo)
+    wall_before_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def open_run(request: Request) -> Opened:
+    """Open what a request asks for. Raises ConfigError, UsageError or StorageError."""
+    from osprey_mpi.storage.folder import RunFolder
+
+    if request.resume is not None:
+        return _reopen(request)
+    assert request.load is not None
+    config = request.load()
+    folder = RunFolder.create(request.out or config.output_dir, config, request.overwrite)
+    return Opened(folder, config)
+
+
+def _reopen(request: Request) -> Opened:
+    from osprey_mpi.storage.folder import RunFolder
+
+    assert request.resume is not None
+    folder = RunFolder.open(request.resume)
+    try:
+        config = folder.config()
+        if request.max_evaluations is not None:
+            budget = config.budget.model_copy(update={"evaluations": request.max_evaluations})
+            longer = config.model_copy(update={"budget": budget}).placed(config.base_dir, config.source_text)
+            folder.change_config(longer)
+            config = longer
+        return _read_back(folder, config, request)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
+    from osprey_mpi.storage.checkpoint import load_checkpoint, skipped_checkpoints
+    from osprey_mpi.storage.rows import read_run
+
+    space = Space(config.parameters, config.constraints)
+    rows = read_run(folder.path)
+    opened = Opened(folder, config, notes=list(rows.notes))
+    opened.tally = tally_of(rows)
+    limit = config.budget.evaluations
+    if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:
+        raise UsageError(
+            f"--max-evaluations is {limit}, but {folder.path} has {opened.tally.n_evaluations} already: a budget can only grow"
+        )
+    best = opened.tally.best
+    if best.id >= 0:
+        opened.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
+    loaded = load_checkpoint(folder.path)
+    if loaded is None:
+        opened.notes += skipped_checkpoints(folder.path)
+        opened.notes.append("no checkpoint to go on from: the search starts afresh, what was evaluated counts")
+    else:
+        groups, _, path, notes = loaded
+        opened.notes += [*notes, f"the search goes on from {path.name}"]
+        opened.snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in groups.items()}
+    status, _ = folder.observe()
+    opened.wall_before_s = 0.0 if status is None else status.wall_s
+    opened.redo = redo_of(rows, space, request.retry)
+    return opened
+
+
+def tally_of(rows: Rows) -> Tally:
+    """Return the tally of what is on disk."""
+    tally = Tally(IdRanges.from_array(rows.done))
+    tally.counts.update({Status[name.upper()]: n for name, n in rows.counts.items()})
+    usable = (rows.records["status"] == Status.OK) & np.isfinite(rows.records["cost"])
+    if rows.best_index is not None and usable[rows.best_index]:
+        record = rows.records[rows.best_index]
+        tally.best = BestRow(
+            float(record["cost"]), float(record["violation"]), int(record["id"]), rows.values[rows.best_index]
+        )
+        tally.n_at_best = sum(high - low for low, high in tally.done.overlap(0, tally.best.id + 1))
+    return tally
+
+
+def redo_of(rows: Rows, space: Space, names: tuple[str, ...]) -> Redo:
+    """Return which evaluations are to be done again. Raises UsageError for an unknown status."""
+    unknown = [name for name in names if name not in RETRYABLE]
+    if unknown:
+        raise UsageError(f"--retry got {unknown[0]!r}, must be of {', '.join(RETRYABLE)}")
+    wanted = np.isin(rows.records["status"], [RETRYABLE[name] for name in names])
+    # What was lost in an earlier life is open anyway: only ids that are done need a second attempt.
+    done = IdRanges.from_array(rows.done)
+    wanted &= np.array([int(id) in done for id in rows.records["id"]], bool)
+    chosen = rows.records[wanted]
+    if not len(chosen):
+        return Redo()
+    attempts = [int(chosen["attempt"].max())]
+    if len(rows.attempts):
+        attempts.append(int(rows.attempts["attempt"].max()))
+    return Redo(np.array(chosen["id"], np.int64), space.encode(rows.values[wanted]), max(attempts) + 1)

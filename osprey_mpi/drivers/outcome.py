@@ -1,0 +1,73 @@
+"""Hold what a run gives back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from osprey_mpi.continuity.root import Root
+    from osprey_mpi.storage.status import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Hold the result of a run. cost and parameters are those of the best point, None where there is none.
+
+    violation: 0 where the best point satisfies all constraints. wall_s: over all lives. out: the run's folder.
+    """
+
+    cost: float | None
+    parameters: Mapping[str, Any] | None
+    violation: float
+    n_evaluations: int
+    reason: str
+    wall_s: float
+    n_ranks: int
+    out: Path
+    exit_code: int
+
+    @classmethod
+    def of(cls, status: RunStatus, root: Root, out: Path, exit_code: int) -> RunResult:
+        """Build the result from the last status."""
+        best = status.best
+        reason = root.detail if root.reason is None or root.detail else root.reason.value
+        return cls(
+            None if best is None else best.cost, None if best is None else dict(best.parameters),
+            0.0 if best is None else best.violation, status.n_evaluations, reason, status.wall_s, status.n_ranks, out,
+            exit_code,
+        )  # fmt: skip
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        best = None
+        if self.parameters is not None:
+            parameters = {k: v.tolist() if hasattr(v, "tolist") else v for k, v in self.parameters.items()}
+            best = {"cost": self.cost, "parameters": parameters}
+            if self.violation > 0.0:
+                best["violation"] = self.violation
+        return {
+            "best": best, "n_evaluations": self.n_evaluations, "reason": self.reason, "wall_s": round(self.wall_s, 3),
+            "n_ranks": self.n_ranks, "out": str(self.out),
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """Return one JSON object on one line."""
+        return json.dumps(self.to_mapping(), ensure_ascii=False)
+
+    def to_text(self) -> str:
+        """Return a few lines for a person."""
+        if self.parameters is None:
+            lines = ["no usable evaluation"]
+        else:
+            lines = [f"best cost {self.cost!r}" + (f" (violates constraints by {self.violation:g})" if self.violation > 0 else "")]
+            for name, value in self.parameters.items():
+                shown = value.tolist() if hasattr(value, "tolist") else value
+                text = repr(shown)
+                lines.append(f"  {name} = {text if len(text) <= 200 else text[:200] + ' ...'}")
+        lines.append(f"{self.n_evaluations} evaluations in {self.wall_s:.1f} s on {self.n_ranks} ranks, ended by: {self.reason}")
+        lines.append(f"results in {self.out}")
+        return "\n".join(lines)

@@ -1,0 +1,30 @@
+"""Say what to run: what the command line and minimize() ask a session for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from osprey_mpi.config import Config
+from osprey_mpi.drivers.outcome import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Hold one request; either `load` (a new run) or `resume` (the folder of an old one) is given.
+
+    load: returns the config; called on rank 0 alone. function: evaluates instead of the config's objective.
+    retry: names of the statuses whose evaluations are done again. on_result: called on rank 0 before anybody leaves.
+    """
+
+    load: Callable[[], Config] | None = None
+    resume: Path | None = None
+    out: Path | None = None
+    overwrite: bool = False
+    max_evaluations: int | None = None
+    retry: tuple[str, ...] = ()
+    function: Callable[..., Any] | None = None
+    quiet: bool = False
+    on_result: Callable[[RunResult], None] = field(default=lambda result: None)

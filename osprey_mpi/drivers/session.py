@@ -1,0 +1,151 @@
+"""Carry a run from request to result: start MPI, open the run on rank 0, place the ranks, loop, close."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import Logger
+from pathlib import Path
+
+from osprey_mpi.comm import startup, tree
+from osprey_mpi.comm.startup import World
+from osprey_mpi.config import Config
+from osprey_mpi.drivers.agree import everywhere, on_root
+from osprey_mpi.drivers.crew import Crew
+from osprey_mpi.drivers.hosts import here, limit_threads, notes
+from osprey_mpi.drivers.logs import close_log, open_log
+from osprey_mpi.drivers.opening import Opened, open_run
+from osprey_mpi.drivers.outcome import RunResult
+from osprey_mpi.drivers.request import Request
+from osprey_mpi.drivers.signals import Signals
+from osprey_mpi.errors import OspreyError
+from osprey_mpi.search.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Charter:
+    """Hold what rank 0 tells all ranks at the start."""
+
+    config_json: str
+    out: str
+    life: int
+    started_unix_s: float
+
+
+def run_session(request: Request) -> RunResult:
+    """Run a request to its end and return its result, the same on every rank. Collective over the launch.
+
+    Raises OspreyError on rank 0 and SaidElsewhere on the others when it cannot start.
+    """
+    limit_threads()
+    world = startup.start(force_mpi=False)
+    try:
+        result = _run(world, request)
+    except OspreyError:
+        startup.finish(world)
+        raise
+    except Exception:
+        startup.die(world)
+        raise
+    startup.finish(world)
+    return result
+
+
+def _run(world: World, request: Request) -> RunResult:
+    opened = on_root(world, lambda: open_run(request))
+    try:
+        charter = startup.broadcast(world, _charter(opened))
+        config = Config.from_json(charter.config_json)
+        session = Session(world, request, config, charter, opened)
+        session.run()
+        result: RunResult = startup.broadcast(world, session.result)
+        return result
+    finally:
+        if opened is not None:
+            opened.folder.close()
+
+
+def _charter(opened: Opened | None) -> Charter | None:
+    if opened is None:
+        return None
+    folder = opened.folder
+    return Charter(opened.config.to_json(), str(folder.path), folder.life, folder.started_unix_s)
+
+
+def run_clock(started_unix_s: float) -> Callable[[], float]:
+    """Return a clock of seconds since the run first started; steady within a life whatever the wall clock does."""
+    offset_s = time.time() - started_unix_s - time.monotonic()
+    return lambda: time.monotonic() + offset_s
+
+
+class Session:
+    """Be one rank's part in one life of a run."""
+
+    def __init__(self, world: World, request: Request, config: Config, charter: Charter, opened: Opened | None) -> None:
+        self.world, self.request, self.config, self.charter, self.opened = world, request, config, charter, opened
+        self.out = Path(charter.out)
+        self.space = Space(config.parameters, config.constraints)
+        self.clock = run_clock(charter.started_unix_s)
+        self.result: RunResult | None = None
+
+    def run(self) -> int:
+        """Return the exit code. Collective over the world."""
+        world = self.world
+        placed = self._place()
+        log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, self.charter.life)
+        communicators = tree.split(world.comm, placed, world.rank)
+        crew: Crew | None = None
+        try:
+            crew = Crew(self, placed, communicators, log)
+            everywhere(world, crew.check)
+            self._survey(crew, placed, log)
+            with Signals(launched=world.n_ranks > 1) as signals:
+                code = crew.work(signals)
+            log.info("life %d ends with exit code %d", self.charter.life, code)
+            return code
+        finally:
+            if crew is not None:
+                crew.close()
+            tree.free(communicators)
+            close_log(log)
+
+    def _place(self) -> tree.Tree:
+        """Place all ranks; a deterministic run is one flock. Collective over the world."""
+        config, n_ranks = self.config, self.world.n_ranks
+        flock_size = n_ranks if config.swarm.deterministic else config.swarm.flock_size
+        everywhere(self.world, lambda: check_ranks(config.objective.ranks, n_ranks))
+        return tree.plan(n_ranks, flock_size, config.objective.ranks)
+
+    def _survey(self, crew: Crew, placed: tree.Tree, log: Logger) -> None:
+        """Gather where the ranks are; record it, and warn of what slows them down. Collective over the world."""
+        everybody = startup.gather(self.world, (here(self.world.rank, crew.device_name), crew.inventory()))
+        if everybody is None or self.opened is None:
+            return
+        places = [place for place, _ in everybody]
+        for place in places:
+            log.info(
+                "rank %d on %s, pid %d, %d cores, device %s", place.rank, place.host, place.pid, place.n_cores, place.device
+            )
+        devices = {device["uuid"]: {"host": place.host, **device} for place, found in everybody for device in found}
+        log.info(
+            "%d ranks, %d flocks, MPI: %s, fault tolerance: %s",
+            self.world.n_ranks, len(placed.flocks), self.world.library, self.world.fault_tolerance,
+        )  # fmt: skip
+        for note in [*self.opened.notes, *notes(places)]:
+            log.info("%s", note)
+        crew.announce([*self.opened.notes, *notes(places)])
+        self.opened.folder.begin_life(
+            self.world.n_ranks, [place.host for place in places], self.world.library, self.world.fault_tolerance,
+            list(devices.values()),
+        )  # fmt: skip
+
+    def take_result(self, result: RunResult) -> None:
+        """Pass the result on; called on rank 0 before anybody is let go."""
+        self.result = result
+        self.request.on_result(result)
+
+
+def check_ranks(ranks_each: int, n_ranks: int) -> None:
+    """Refuse an objective that needs more ranks than there are. Raises ConfigError."""
+    tree.plan(n_ranks, n_ranks, ranks_each)

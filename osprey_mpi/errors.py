@@ -1,0 +1,73 @@
+"""One family of errors: every message says what, which value, which rule and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Give the exit codes of every verb; `status.json` holds them too, because launchers change codes."""
+
+    DONE = 0
+    CONFIG = 2
+    NO_RESULT = 3
+    ENVIRONMENT = 4
+    STOPPED = 75  # EX_TEMPFAIL of sysexits.h: "try again later", what batch systems take for a requeue
+
+
+class OspreyError(Exception):
+    """Carry one sentence for the user and the exit code that goes with it."""
+
+    exit_code: ExitCode = ExitCode.CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Describe one thing that is wrong with a config.
+
+    `where` is "file:line:key" as far as it is known, `message` is the sentence: what, value, rule, nearest key.
+    """
+
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class ConfigError(OspreyError):
+    """Report all problems of a config at once, one line each."""
+
+    exit_code = ExitCode.CONFIG
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        self.problems: tuple[Problem, ...] = (
+            (Problem("", problems),) if isinstance(problems, str) else tuple(problems)
+        )
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class UsageError(OspreyError):
+    """Report a command that cannot be carried out as given (a folder in use, a missing run, a wrong option)."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class NoResultError(OspreyError):
+    """Report a run that ended without one usable evaluation."""
+
+    exit_code = ExitCode.NO_RESULT
+
+
+class EnvironmentFault(OspreyError):
+    """Report MPI, a launcher, a library or a device that is not as the run needs it."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class StorageError(OspreyError):
+    """Report a file that could not be written or read; the run can be resumed once there is room."""
+
+    exit_code = ExitCode.STOPPED

@@ -1,0 +1,242 @@
+"""Call the user's function by its signature, and let nothing but finite real numbers through as costs.
+
+What a function may return for one point:
+    a number                          its cost
+    {"cost": number}                  the same
+    {"cost": number, "violation": v}  v >= 0 says how far constraints are broken that only the objective can know,
+                                      0 is feasible; "cost" may be left out where v > 0
+A number is an int, a float, a NumPy scalar or anything of shape () whose item() is one; bool, None, text, complex,
+NaN and infinities are failures. For a batch of n points, each number is an array of shape (n,), and a row that is
+not finite fails alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osprey_mpi.continuity.records import Status
+from osprey_mpi.errors import ConfigError
+from osprey_mpi.evaluate import StopEvaluation
+
+Function = Callable[..., Any]
+TEXT_LIMIT = 2000  # characters of one reason's traceback or output: enough for the frames that matter
+PARAMETERS_LIMIT = 500  # characters: a 1000-dimensional array must not fill the log
+
+
+class Failure(Exception):
+    """Say why an evaluation has no cost."""
+
+    def __init__(self, reason: str, status: Status = Status.FAILED) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Tell how one evaluation ended; `reason` is empty if it is OK."""
+
+    status: Status
+    cost: float
+    violation: float
+    reason: str = ""
+
+
+def number(value: Any, what: str) -> float:
+    """Return a finite real number as float, or raise Failure with what it is instead."""
+    shape = getattr(value, "shape", None)
+    if shape == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        kind = f"an array of shape {tuple(shape)}" if shape else f"{type(value).__name__} ({short(value, 80)})"
+        raise Failure(f"{what} is {kind}, but one real number is needed")
+    result = float(value)
+    if not math.isfinite(result):
+        raise Failure(f"{what} is {result}, but a finite number is needed")
+    return result
+
+
+def cost_and_violation(result: Any) -> tuple[float, float]:
+    """Read what an objective returned for one point: (cost, violation); the cost may be NaN if the violation is > 0."""
+    if not isinstance(result, Mapping):
+        return number(result, "the returned cost"), 0.0
+    _check_keys(result)
+    violation = number(result.get("violation", 0.0), 'the returned "violation"')
+    if violation < 0:
+        raise Failure(f'the returned "violation" is {violation}, but 0 is feasible and nothing is below')
+    if "cost" not in result and violation > 0:
+        return math.nan, violation
+    return number(result.get("cost"), 'the returned "cost"'), violation
+
+
+def costs_and_violations(result: Any, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Read what an objective returned for a batch of n points; rows that are not finite stay as they are."""
+    if not isinstance(result, Mapping):
+        return numbers_of(result, n, "the returned costs"), np.zeros(n)
+    _check_keys(result)
+    violations = np.zeros(n)
+    if "violation" in result:
+        violations = numbers_of(result["violation"], n, 'the returned "violation"')
+    return numbers_of(result.get("cost"), n, 'the returned "cost"'), violations
+
+
+def numbers_of(value: Any, n: int, what: str) -> NDArray[np.float64]:
+    """Return real numbers as float64 (n,), or raise Failure with what they are instead."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise Failure(f"{what} are {short(value, 80)} of type {array.dtype}, but real numbers are needed")
+    if array.shape != (n,):
+        raise Failure(f"{what} have shape {array.shape}, but one number for each of {n} points, ({n},), is needed")
+    return array.astype(np.float64)
+
+
+def _check_keys(result: Mapping[Any, Any]) -> None:
+    unknown = [key for key in result if key not in ("cost", "violation")]
+    if unknown or not result:
+        raise Failure(f'a returned mapping holds "cost" and "violation", but this one holds {short(list(result), 80)}')
+
+
+def short(value: object, limit: int = PARAMETERS_LIMIT) -> str:
+    """Write a value into a message, however long or broken its repr is."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def name_parameters(parameters: Mapping[str, Any]) -> str:
+    """Write parameters into a message, arrays and NumPy scalars in full precision as plain numbers."""
+    return short({k: v.tolist() if isinstance(v, np.ndarray | np.generic) else v for k, v in parameters.items()})
+
+
+def describe(error: BaseException) -> str:
+    """Write an exception as text: type, message and the user's part of the traceback.
+
+    Text, because an exception that crosses a process must not need its class on the other side.
+    """
+    try:
+        message = str(error)
+    except Exception:
+        message = "<its message raised an exception itself>"
+    ours = Path(__file__).parent
+    frames = traceback.extract_tb(error.__traceback__)
+    while frames and Path(frames[0].filename).parent == ours:  # our own calls say nothing to the user
+        del frames[0]
+    lines = traceback.format_list(frames)
+    return f"{type(error).__name__}: {message}\n{''.join(lines)[-TEXT_LIMIT:]}".rstrip()
+
+
+class Objective:
+    """Hold the user's function, its options and whether it takes a context.
+
+    The signatures are f(parameters) and f(parameters, context), each with `options` as keyword arguments. The context
+    is given to an argument named `context`, or to a second argument without default that no option names.
+    """
+
+    def __init__(self, function: Function, options: Mapping[str, Any], label: str) -> None:
+        """Raises ConfigError if the function cannot be called that way; `label` names it in messages."""
+        if not callable(function):
+            raise ConfigError(f"{label} is {type(function).__name__}, but a function is needed")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(f"{label} is an async function, but a plain function is needed")
+        self.function = function
+        self.options = dict(options)
+        self.takes_context, self._by_name = _find_context(function, self.options, label)
+
+    def call(self, parameters: Mapping[str, Any], context: object) -> Any:
+        """Call the function and return what it returns."""
+        if not self.takes_context:
+            return self.function(parameters, **self.options)
+        if self._by_name:
+            return self.function(parameters, context=context, **self.options)
+        return self.function(parameters, context, **self.options)
+
+    def evaluate(self, parameters: Mapping[str, Any], context: Any) -> Reply:
+        """Evaluate one point; whatever happens in the function becomes a Reply."""
+        try:
+            cost, violation = cost_and_violation(self.call(parameters, context))
+        except Failure as failure:
+            return Reply(failure.status, math.nan, 0.0, f"{failure.reason}; parameters {name_parameters(parameters)}")
+        except StopEvaluation:
+            return _stopped(context.reported, parameters)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: they end the evaluation, not the run
+            reason = describe(error)
+            head, _, rest = reason.partition("\n")
+            return Reply(
+                Status.FAILED, math.nan, 0.0, f"{head}; parameters {name_parameters(parameters)}\n{rest}".rstrip()
+            )
+        if context is not None and context.told_to_stop:
+            return Reply(Status.STOPPED, cost, violation, f"stopped early; parameters {name_parameters(parameters)}")
+        return Reply(Status.OK, cost, violation)
+
+    def evaluate_batch(self, parameters: Mapping[str, Any], n: int, context: Any) -> list[Reply]:
+        """Evaluate a batch of n points in one call: an exception fails them all, a bad number its own row."""
+        try:
+            costs, violations = costs_and_violations(self.call(parameters, context), n)
+        except Failure as failure:
+            return [Reply(failure.status, math.nan, 0.0, failure.reason)] * n
+        except BaseException as error:
+            return [Reply(Status.FAILED, math.nan, 0.0, describe(error))] * n
+        return [
+            _batch_reply(cost, violation, parameters, i)
+            for i, (cost, violation) in enumerate(zip(costs.tolist(), violations.tolist(), strict=True))
+        ]
+
+
+def _batch_reply(cost: float, violation: float, parameters: Mapping[str, Any], i: int) -> Reply:
+    infeasible = violation > 0 and math.isnan(cost)
+    if (math.isfinite(cost) or infeasible) and 0 <= violation < math.inf:
+        return Reply(Status.OK, cost, violation)
+    what = f"cost is {cost}" if not math.isfinite(cost) else f"violation is {violation}"
+    point = name_parameters({name: values[i] for name, values in parameters.items()})
+    reason = f"the returned {what}, but a finite number is needed; parameters {point}"
+    return Reply(Status.FAILED, math.nan, 0.0, reason)
+
+
+def _stopped(reported: tuple[int, float] | None, parameters: Mapping[str, Any]) -> Reply:
+    named = name_parameters(parameters)
+    if reported is None or not math.isfinite(reported[1]):
+        return Reply(Status.FAILED, math.nan, 0.0, f"stopped before it reported a finite value; parameters {named}")
+    step, value = reported
+    return Reply(Status.STOPPED, value, 0.0, f"stopped early at step {step} with {value}; parameters {named}")
+
+
+def _find_context(function: Function, options: Mapping[str, Any], label: str) -> tuple[bool, bool]:
+    """Return (takes a context, takes it by name); raises ConfigError if no call fits."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # some functions written in C have none
+        return False, False
+    arguments = list(signature.parameters.values())
+    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
+    by_name = any(
+        a.name == "context" and a.kind in (a.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)
+        for a in arguments
+        if a is not (positional[0] if positional else None)
+    )
+    second = positional[1] if len(positional) > 1 else None
+    required = second is not None and second.default is second.empty and second.name not in options
+    takes = (by_name and "context" not in options) or required
+    try:
+        if takes and by_name:
+            signature.bind({}, context=None, **options)
+        else:
+            signature.bind(*([{}, None] if takes else [{}]), **options)
+    except TypeError as error:
+        named = f" and the options {', '.join(options)}" if options else ""
+        raise ConfigError(
+            f"{label} has the signature {signature}, but is called with (parameters) or (parameters, context)"
+            f"{named}: {error}"
+        ) from None
+    return takes, by_name and takes

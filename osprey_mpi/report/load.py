@@ -1,0 +1,76 @@
+"""Read a run folder for a report: nothing is locked and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from osprey_mpi.search.columns import Choice
+from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.rows import Rows, read_run
+from osprey_mpi.storage.status import RunStatus, State
+from osprey_mpi.storage.variables import parameters_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Hold all of a run that reports show. facts: run.json. status: None if the run never wrote one."""
+
+    path: Path
+    facts: Mapping[str, Any]
+    status: RunStatus | None
+    state: State
+    rows: Rows
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """Return the best result: id, cost, violation, rank, t_end_s and its parameters by name; None without one."""
+        index = self.rows.best_index
+        if index is None:
+            return None
+        record = self.rows.records[index]
+        return {
+            "id": int(record["id"]),
+            "cost": float(record["cost"]),
+            "violation": float(record["violation"]),
+            "rank": int(record["rank"]),
+            "t_end_s": float(record["t_end_s"]),
+            "parameters": {name: column[0] for name, column in typed(self.rows, index, index + 1).items()},
+        }
+
+
+def load(path: Path) -> Run:
+    """Read the run in `path`. Raises UsageError if it is none."""
+    folder = RunFolder.peek(path)
+    status, state = folder.observe()
+    return Run(folder.path, folder.run, status, state, read_run(folder.path))
+
+
+def typed(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list[Any]]:
+    """Return the values of rows [start, stop) by parameter, as the types that the objective got; inactive ones None."""
+    values = rows.values[start:stop]
+    result: dict[str, list[Any]] = {}
+    for parameter in parameters_of(rows.columns):
+        part = values[:, parameter.start : parameter.stop]
+        columns = [_typed_column(column, parameter.kind == "integer", parameter.choices) for column in part.T]
+        result[parameter.name] = (
+            [list(items) for items in zip(*columns, strict=True)] if parameter.is_array else columns[0]
+        )
+    return result
+
+
+def _typed_column(column: Any, is_integer: bool, choices: tuple[Choice, ...] | None) -> list[Any]:
+    inactive = np.isnan(column)
+    if choices is None and not is_integer:
+        items: list[Any] = column.tolist()
+    else:
+        codes = np.where(inactive, 0, column).astype(np.int64).tolist()
+        items = codes if choices is None else [choices[code] for code in codes]
+    if inactive.any():
+        for index in np.flatnonzero(inactive).tolist():
+            items[index] = None
+    return items

@@ -1,0 +1,173 @@
+"""Turn a run into what a person reads: rich tables on a terminal, plain aligned text anywhere else."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+from osprey_mpi.report import tables
+from osprey_mpi.report.load import Run
+from osprey_mpi.report.tables import Table
+from osprey_mpi.storage.status import RunStatus, State
+
+_SHOWN = 8  # elements of an array parameter; `export` and `--format json` give all
+_SHOWN_PARAMETERS = 40
+INTERRUPTED = (
+    "interrupted: it was killed or lost; the evaluations that ran then are lost, `osprey resume` runs them again"
+)
+
+
+def tables_of(run: Run) -> list[Table]:
+    """Return all tables of a report, those without rows left out."""
+    found = [
+        best_table(run.best),
+        tables.convergence(run.rows),
+        tables.counts(run.rows),
+        tables.by(run.rows, "flock"),
+        tables.by(run.rows, "rank"),
+        tables.times(run.rows),
+        tables.failures(run.rows),
+        tables.lives(run.facts, run.rows),
+    ]
+    return [table for table in found if table.rows]
+
+
+def best_table(best: dict[str, Any] | None) -> Table:
+    """Return the best result and its parameters."""
+    if best is None:
+        return Table("Best", ("what", "value"), [])
+    body: list[tuple[Any, ...]] = [("cost", best["cost"]), ("evaluation", best["id"])]
+    if best["violation"] > 0:
+        body.append(("violation (no feasible point yet)", best["violation"]))
+    parameters = list(best["parameters"].items())
+    body += [(name, value) for name, value in parameters[:_SHOWN_PARAMETERS]]
+    n_more = len(parameters) - _SHOWN_PARAMETERS
+    return Table("Best", ("what", "value"), body, f"{n_more} more parameters" if n_more > 0 else "")
+
+
+def head(run: Run) -> list[str]:
+    """Return the lines above the tables."""
+    state = INTERRUPTED if run.state is State.INTERRUPTED else str(run.state)
+    lines = [f"{run.facts['name']} in {run.path}", f"state: {state}"]
+    if run.status is not None and run.status.reason:
+        lines.append(f"reason: {run.status.reason}")
+    lines.append(f"evaluations: {run.rows.n_evaluations}")
+    if run.best is None:
+        lines.append("no evaluation has given a usable result yet")
+    return [*lines, *(f"note: {note}" for note in run.rows.notes)]
+
+
+def report_json(run: Run) -> dict[str, Any]:
+    """Return the report as JSON values."""
+    return {
+        "name": run.facts["name"],
+        "path": str(run.path),
+        "state": str(run.state),
+        "n_evaluations": run.rows.n_evaluations,
+        "counts": run.rows.counts,
+        "best": run.best,
+        "tables": {
+            table.title.lower(): [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+            for table in tables_of(run)
+            if table.title != "Best"
+        },
+        "notes": list(run.rows.notes),
+    }
+
+
+def write_report(run: Run, stream: IO[str]) -> None:
+    """Write the report as text."""
+    write_tables(head(run), tables_of(run), stream)
+
+
+def write_tables(lines: Sequence[str], found: Sequence[Table], stream: IO[str]) -> None:
+    """Write lines and tables: with rich where `stream` is a terminal, as plain text otherwise."""
+    if stream.isatty():
+        _write_rich(lines, found, stream)
+        return
+    stream.write("".join(f"{line}\n" for line in lines))
+    for table in found:
+        stream.write("\n" + plain_table(table))
+
+
+def plain_table(table: Table) -> str:
+    """Return a table as aligned text; numbers to the right."""
+    texts = [[cell(value, name) for name, value in zip(table.columns, row, strict=True)] for row in table.rows]
+    widths = [max(len(name), *(len(row[i]) for row in texts)) for i, name in enumerate(table.columns)]
+    right = _numeric(table)
+    lines = [table.title]
+    for row in [list(table.columns), *texts]:
+        parts = [text.rjust(w) if r else text.ljust(w) for text, w, r in zip(row, widths, right, strict=True)]
+        lines.append("  " + "  ".join(parts).rstrip())
+    lines += [f"  {line}" for line in table.note.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _write_rich(lines: Sequence[str], found: Sequence[Table], stream: IO[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    for line in lines:
+        console.print(Text(line))
+    for table in found:
+        drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+        for name, right in zip(table.columns, _numeric(table), strict=True):
+            drawn.add_column(name, justify="right" if right else "left", overflow="fold")
+        for row in table.rows:
+            drawn.add_row(*(Text(cell(value, name)) for name, value in zip(table.columns, row, strict=True)))
+        console.print(drawn)
+        if table.note:
+            console.print(Text("  " + table.note.replace("\n", "\n  ")))
+
+
+def _numeric(table: Table) -> list[bool]:
+    return [
+        all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in column)
+        for column in zip(*table.rows, strict=True)
+    ]
+
+
+def cell(value: Any, column: str = "") -> str:
+    """Return one value as text: six digits of a number, a dash for what is not known."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if column == "started":
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
+    if column == "idle share":
+        return f"{value:.1%}"
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    if isinstance(value, list):
+        shown = ", ".join(cell(item) for item in value[:_SHOWN])
+        return f"[{shown}, ... {len(value)} in all]" if len(value) > _SHOWN else f"[{shown}]"
+    return str(value)
+
+
+def status_lines(name: str, path: Any, status: RunStatus | None, state: State, now_unix_s: float) -> list[str]:
+    """Return what `status` prints as text."""
+    lines = [f"{name} in {path}", f"state: {INTERRUPTED if state is State.INTERRUPTED else state}"]
+    if status is None:
+        return [*lines, "no status has been written yet"]
+    if status.reason:
+        lines.append(f"reason: {status.reason}")
+    if status.exit_code is not None:
+        lines.append(f"exit code: {status.exit_code}")
+    limit = status.budget.get("evaluations")
+    lines.append(f"evaluations: {status.n_evaluations}" + (f" of {limit}" if limit is not None else ""))
+    lines += [f"  {key}: {n}" for key, n in status.counts.items() if n]
+    if status.best is not None:
+        lines.append(f"best cost: {cell(status.best.cost)} (evaluation {status.best.id})")
+        lines += [f"  {key}: {cell(value)}" for key, value in list(status.best.parameters.items())[:_SHOWN_PARAMETERS]]
+    idle = "" if status.idle_share is None else f", {status.idle_share:.1%} idle"
+    lines.append(f"ranks: {status.n_ranks} in {status.n_flocks} flocks{idle}")
+    lines.append(f"life: {status.life}, epoch: {status.epoch}, running time: {status.wall_s:.1f} s")
+    lines.append(f"host: {status.host}, process {status.pid}, fault tolerance: {status.fault_tolerance}")
+    lines.append(f"written {max(0.0, now_unix_s - status.updated_unix_s):.1f} s ago")
+    return lines

@@ -1,0 +1,117 @@
+"""Write files so that a kill, a power cut or a full disk leaves the old or the new content, never a mixture."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from osprey_mpi.errors import StorageError
+
+LOCKED = frozenset({errno.EAGAIN, errno.ENOLCK, 524})  # 524: ENOTSUPP of the Linux kernel, seen on Lustre and GPFS
+LOCK_HINT = (
+    "if no other program uses it, the filesystem does not support locks: set HDF5_USE_FILE_LOCKING=FALSE and try again"
+)
+_HINTS = {
+    errno.ENOSPC: "make room and `osprey resume` the run",
+    errno.EDQUOT: "the quota is used up: make room and `osprey resume` the run",
+    errno.EFBIG: "a limit on the size of files was met (ulimit -f): raise it and `osprey resume` the run",
+    errno.EROFS: "the filesystem is read-only now: `osprey resume` the run once it can be written",
+    errno.EIO: "the device or the file server failed: `osprey resume` the run once it works again",
+    errno.ENOENT: "it or its folder was removed by another program",
+}
+
+
+def free_bytes(path: Path) -> int | None:
+    """Return the bytes that this user can still write beside `path`, or None if the filesystem does not say."""
+    for folder in (path, *path.parents):
+        try:
+            stat = os.statvfs(folder)
+        except OSError:
+            continue
+        return stat.f_bavail * stat.f_frsize
+    return None
+
+
+def storage_error(path: Path, error: BaseException, verb: str = "written", owner: str = "") -> StorageError:
+    """Return the error that tells which file, why, how much room is left and what to do."""
+    number = error.errno if isinstance(error, OSError) else None
+    reason = os.strerror(number) if number else str(error) or type(error).__name__
+    parts = [f"{path} cannot be {verb}: {reason}" + (f" (errno {number})" if number else "")]
+    if number in LOCKED:
+        parts.append(f"it is held by {owner}" if owner else "another program may hold it")
+        parts.append(LOCK_HINT)
+    elif verb == "written":
+        free = free_bytes(path)
+        parts.append("free space unknown" if free is None else f"{free} bytes free")
+        parts.append(_HINTS.get(number or 0, "what was written before is safe: `osprey resume` continues the run"))
+    return StorageError("; ".join(parts))
+
+
+def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of `data` at `offset`: a disk that fills up makes a short write before it makes an error."""
+    view = memoryview(data)
+    while view:
+        n = os.pwrite(fd, view, offset)
+        if n == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        view, offset = view[n:], offset + n
+
+
+def read_all(fd: int) -> bytes:
+    """Read a file from its first byte to its end."""
+    size = os.fstat(fd).st_size
+    parts: list[bytes] = []
+    offset = 0
+    while offset < size:
+        part = os.pread(fd, size - offset, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable: a rename is on disk only after this."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network filesystems cannot sync a folder and need not
+            raise
+    finally:
+        os.close(fd)
+
+
+def temporary(path: Path) -> Path:
+    """Return the name beside `path` under which its next content is written."""
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+def replace(new: Path, path: Path) -> None:
+    """Give the finished and synced file `new` the name `path`, durably."""
+    new.replace(path)
+    sync_folder(path.parent)
+
+
+def write_atomic(path: Path, data: bytes | memoryview) -> None:
+    """Replace the content of `path` in one step; raise StorageError and keep the old content otherwise."""
+    new = temporary(path)
+    try:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            write_all(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        replace(new, path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise storage_error(path, error) from error
+
+
+def remove_temporary(folder: Path) -> None:
+    """Delete what writers that were killed left behind in `folder`; only the owner of the folder may call this."""
+    for path in folder.glob(".*.tmp-*"):
+        path.unlink(missing_ok=True)

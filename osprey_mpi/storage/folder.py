@@ -1,0 +1,286 @@
+"""Own the folder of a run: its names, its lock, its lives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from osprey_mpi.errors import UsageError
+from osprey_mpi.storage.files import remove_temporary, storage_error, sync_folder, write_atomic
+from osprey_mpi.storage.lock import FolderLock, describe, is_alive, is_held, read_holder
+from osprey_mpi.storage.provenance import collect
+from osprey_mpi.storage.reading import segment_name, segments_of
+from osprey_mpi.storage.status import RunStatus, State, plain, read_status, write_status
+
+if TYPE_CHECKING:
+    from osprey_mpi.config import Config
+
+_FORMAT_VERSION = 1
+_FOLDERS = ("results", "logs", "scratch")
+_OURS = ("run.json", "config.yaml", "status.json", "results.h5", "checkpoint*.h5")  # what --overwrite may delete
+_SILENT_S = 60.0  # a run on another host whose status is older than this, and whose lock is free, is gone
+
+
+class RunFolder:
+    """Give access to a run's files; made by `create`, `open`, `successor` or `peek`, never directly."""
+
+    def __init__(self, path: Path, life: int, lock: FolderLock | None) -> None:
+        self.path = path
+        self.life = life
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, config: Config, overwrite: bool = False) -> Self:
+        """Make the folder of a new run and lock it.
+
+        overwrite: replace a former run in it; files that are not a run's stay, and a folder that is no run is refused.
+        Raises UsageError for a folder in use or not empty, StorageError if it cannot be written.
+        """
+        path = Path(path).absolute()
+        _refuse_used(path, overwrite)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        lock = FolderLock.acquire(path / ".lock", _holder(1))
+        try:
+            _refuse_used(path, overwrite, is_ours=True)  # again: another run may have come and gone meanwhile
+            if overwrite:
+                _remove_run(path)
+            for name in _FOLDERS:
+                (path / name).mkdir(exist_ok=True)
+            folder = cls(path, 1, lock)
+            write_atomic(path / "config.yaml", (config.source_text or config.to_json()).encode())
+            folder.write_json("run.json", _new_run(config))
+            sync_folder(path.parent)
+        except OSError as error:
+            lock.release()
+            raise storage_error(path, error) from error
+        except BaseException:
+            lock.release()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Lock the folder of an existing run for its next life.
+
+        Raises UsageError if it is no run or in use.
+        """
+        path = _existing(path)
+        lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1))
+        folder = cls(path, _newest_life(path) + 1, lock)
+        for name in (".", *_FOLDERS):
+            (path / name).mkdir(exist_ok=True)
+            remove_temporary(path / name)
+        return folder
+
+    @classmethod
+    def successor(cls, path: Path, life: int) -> Self:
+        """Go on in the life of a root that was lost: its lock may still be held, by nobody who writes our epoch."""
+        path = _existing(path)
+        try:
+            lock: FolderLock | None = FolderLock.acquire(path / ".lock", _holder(life))
+        except UsageError:
+            lock = None
+        return cls(path, life, lock)
+
+    @classmethod
+    def peek(cls, path: Path) -> Self:
+        """Look at a run without a lock and without changing a byte. `life` is the newest one."""
+        path = _existing(path)
+        return cls(path, _newest_life(path), None)
+
+    def close(self) -> None:
+        """Give the folder free."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def segment_path(self, epoch: int) -> Path:
+        """Return the segment of this life's epoch."""
+        return self.path / "results" / segment_name(self.life, epoch)
+
+    def log_path(self, rank: int) -> Path:
+        """Return the log of a rank."""
+        return self.path / "logs" / f"rank-{rank:04d}.log"
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Return run.json. Raises UsageError if it is damaged."""
+        try:
+            run = json.loads((self.path / "run.json").read_text("utf-8"))
+            assert isinstance(run, dict)
+        except (OSError, ValueError, AssertionError) as error:
+            raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}") from error
+        if run.get("format_version", 0) > _FORMAT_VERSION:
+            raise UsageError(
+                f"{self.path / 'run.json'} has format {run['format_version']}, this version reads up to "
+                f"{_FORMAT_VERSION}: update osprey-mpi"
+            )
+        return run
+
+    @property
+    def started_unix_s(self) -> float:
+        """Return when the run first started; the times of all its rows count from here."""
+        return float(self.run["started_unix_s"])
+
+    def config(self) -> Config:
+        """Return the config that the run uses now."""
+        from osprey_mpi.config import Config
+
+        try:
+            return Config.from_json(json.dumps(self.run["config"]))
+        except (KeyError, ValueError) as error:  # pydantic's ValidationError is a ValueError
+            raise UsageError(f"{self.path / 'run.json'} holds no config that this version can read: {error}") from error
+
+    def change_config(self, config: Config) -> None:
+        """Use `config` from this life on; the former one stays in run.json."""
+        run = self.run
+        run.setdefault("former_configs", []).append({"until_life": self.life - 1, "config": run["config"]})
+        run["config"] = json.loads(config.to_json())
+        self.write_json("run.json", run)
+
+    def begin_life(
+        self,
+        n_ranks: int,
+        hosts: Sequence[str] = (),
+        mpi_library: str = "",
+        fault_tolerance: str = "none",
+        devices: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Record in run.json what this life runs on. devices: inventory rows, each with its host."""
+        run = self.run
+        base_dir = run.get("base_dir")
+        life = {
+            "life": self.life,
+            "started_unix_s": time.time(),
+            "ended_unix_s": None,
+            "exit_code": None,
+            "n_ranks": n_ranks,
+            "hosts": list(hosts),
+            "mpi_library": mpi_library,
+            "fault_tolerance": fault_tolerance,
+            "devices": [dict(device) for device in devices],
+            **collect(Path(base_dir) if base_dir else None),
+        }
+        run["lives"] = [old for old in run.get("lives", []) if old["life"] != self.life] + [life]
+        self.write_json("run.json", run)
+
+    def end_life(self, exit_code: int) -> None:
+        """Record in run.json when and how this life ended."""
+        run = self.run
+        for life in run.get("lives", []):
+            if life["life"] == self.life:
+                life["ended_unix_s"], life["exit_code"] = time.time(), int(exit_code)
+        self.write_json("run.json", run)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Replace a JSON file in the folder in one durable step. NaN and infinities become null."""
+        text = json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomic(self.path / name, (text + "\n").encode())
+
+    def write_status(self, status: RunStatus) -> None:
+        """Replace status.json."""
+        write_status(self.path, status)
+
+    def observe(self, now_unix_s: float | None = None) -> tuple[RunStatus | None, State]:
+        """Return the last written status and the state as seen from outside; takes no lock that lasts.
+
+        A run that says it is active is INTERRUPTED when its lock is free: its processes are gone.
+        """
+        status = read_status(self.path)
+        holder = read_holder(self.path / ".lock")
+        held = is_held(self.path / ".lock")
+        held = is_alive(holder) if held is None else held
+        if status is None or (held and int(holder.get("life", 0)) > status.life):
+            return status, State.STARTING if held else State.INTERRUPTED
+        if held or not status.state.is_active:
+            return status, status.state
+        # Some filesystems keep locks to one host: from another one, only the age of the status tells.
+        elsewhere = holder.get("host", status.host) != socket.gethostname()
+        age_s = (time.time() if now_unix_s is None else now_unix_s) - status.updated_unix_s
+        return status, status.state if elsewhere and age_s < _SILENT_S else State.INTERRUPTED
+
+    def holder(self) -> str:
+        """Return who has or last had the folder."""
+        return describe(read_holder(self.path / ".lock"))
+
+
+def _holder(life: int) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "life": life, "started_unix_s": time.time()}
+
+
+def _new_run(config: Config) -> dict[str, Any]:
+    return {
+        "format": "osprey-mpi run",
+        "format_version": _FORMAT_VERSION,
+        "name": config.name,
+        "started_unix_s": time.time(),
+        "config": json.loads(config.to_json()),
+        "base_dir": str(config.base_dir),
+        "lives": [],
+    }
+
+
+def _existing(path: Path) -> Path:
+    path = Path(path).absolute()
+    if not path.is_dir():
+        raise UsageError(f"{path} does not exist")
+    if not (path / "run.json").is_file():
+        raise UsageError(f"{path} is not the folder of a run: it has no run.json")
+    return path
+
+
+def _newest_life(path: Path) -> int:
+    """Return the newest life that left a trace anywhere in the folder."""
+    lives = [life for life, _, _ in segments_of(path / "results")]
+    status = read_status(path)
+    if status is not None:
+        lives.append(status.life)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `run` says what is wrong with it
+        lives += [int(life["life"]) for life in json.loads((path / "run.json").read_text("utf-8"))["lives"]]
+    return max(lives, default=0)
+
+
+def _refuse_used(path: Path, overwrite: bool, is_ours: bool = False) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file, not a folder")
+    used = [entry for entry in path.iterdir() if entry.name != ".lock"]
+    if not used:
+        return
+    is_run = (path / "run.json").is_file()
+    if is_run and not is_ours and is_held(path / ".lock"):
+        raise UsageError(f"{path} is in use by {describe(read_holder(path / '.lock'))}")
+    if not overwrite:
+        what = "holds a run: continue it with `osprey resume`, or" if is_run else "is not empty:"
+        raise UsageError(f"{path} {what} choose another folder" + (" or --overwrite" if is_run else ""))
+    if not is_run:
+        raise UsageError(f"{path} is not empty and not the folder of a run: --overwrite does not touch it")
+
+
+def _remove_run(path: Path) -> None:
+    for name in _FOLDERS:
+        shutil.rmtree(path / name, ignore_errors=True)
+    for pattern in _OURS:
+        for file in path.glob(pattern):
+            file.unlink()
+    remove_temporary(path)

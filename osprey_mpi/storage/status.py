@@ -1,0 +1,116 @@
+"""Say in status.json where a run is; readers need nothing else, and no lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from osprey_mpi.storage.files import write_atomic
+
+_NAME = "status.json"
+
+
+class State(StrEnum):
+    """Tell where a run is. INTERRUPTED is never written: it is what a reader sees of a run that was killed."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether a process should be alive in this state."""
+        return self in (State.STARTING, State.RUNNING, State.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Hold the best result so far."""
+
+    cost: float | None
+    violation: float
+    parameters: Mapping[str, Any]
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Hold one status of a run.
+
+    exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. budget: the limits of the
+    config that are set. wall_s: over all lives. idle_share: of the evaluating ranks' time, None before the first
+    evaluation. fault_tolerance: "ulfm" or "none".
+    """
+
+    state: State
+    exit_code: int | None = None
+    reason: str = ""
+    n_evaluations: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    best: Best | None = None
+    n_ranks: int = 1
+    n_flocks: int = 1
+    life: int = 1
+    epoch: int = 1
+    budget: Mapping[str, float | int | None] = field(default_factory=dict)
+    wall_s: float = 0.0
+    updated_unix_s: float = 0.0
+    started_unix_s: float = 0.0
+    host: str = ""
+    pid: int = 0
+    fault_tolerance: str = "none"
+    idle_share: float | None = None
+    version: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what status.json holds: plain JSON values."""
+        mapping = plain(dataclasses.asdict(self))
+        assert isinstance(mapping, dict)
+        return mapping
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return the status in a status.json; keys of other versions are ignored."""
+        known = {name: mapping[name] for name in (f.name for f in dataclasses.fields(cls)) if name in mapping}
+        known["state"] = State(known["state"])
+        if known.get("best") is not None:
+            best = known["best"]
+            known["best"] = Best(best["cost"], best["violation"], best["parameters"], best["id"])
+        return cls(**known)
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as strict JSON values: arrays as lists, NaN and infinities as None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, StrEnum | Path) else value
+
+
+def write_status(folder: Path, status: RunStatus) -> None:
+    """Replace status.json; raise StorageError and keep the old one if that fails."""
+    text = json.dumps(status.to_mapping(), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / _NAME, (text + "\n").encode())
+
+
+def read_status(folder: Path) -> RunStatus | None:
+    """Return the status of the run in `folder`, or None where there is none that can be read."""
+    try:
+        return RunStatus.from_mapping(json.loads((folder / _NAME).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

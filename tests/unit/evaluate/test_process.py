@@ -1,0 +1,486 @@
+"""The child process: results in order, every kind of bad result, crash, hang, stop, cancel and close."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from osprey_mpi.continuity.records import RECORD, Status
+from osprey_mpi.evaluate.task import Progress, Task
+from osprey_mpi.search.distribution import Distribution
+from osprey_mpi.search.osprey import hover
+from osprey_mpi.search.streams import evaluation_seed, latent
+from tests.unit.evaluate.conftest import alive, children, wait_until
+
+OK, FAILED, TIMEOUT, STOPPED = Status.OK, Status.FAILED, Status.TIMEOUT, Status.STOPPED
+
+
+def points(*numbers):
+    return [{"x": number} for number in numbers]
+
+
+def test_every_row_comes_back_in_order_with_its_record(rig):
+    r = rig("def f(p): return 2 * p['x']")
+    got = r.run(points(0.0, 0.25, 1.0), first=100)
+    assert got.costs == [0.0, 0.5, 2.0]
+    records = got.records
+    assert records.dtype == RECORD
+    assert records["id"].tolist() == [100, 101, 102]
+    assert got.status == [OK, OK, OK] and got.reasons == {}
+    assert (records["t_start_s"] >= 0).all() and (records["t_start_s"] <= records["t_end_s"]).all()
+    assert (np.diff(records["t_start_s"]) >= 0).all()
+    assert (records["t_end_s"] <= time.monotonic() - r.started_s).all()
+    assert got.outcomes[0].row_start == 0 and got.outcomes[-1].row_stop == 3
+    assert np.concatenate([o.values for o in got.outcomes]).tolist() == [[0.0], [0.25], [1.0]]
+    assert all(outcome.survivors is None for outcome in got.outcomes)
+
+
+def test_rows_of_a_drawn_block_are_rows_of_the_whole_block(rig):
+    r = rig("def f(p): return p['x']")
+    distribution = Distribution(7, np.array([0.5]), 0.1, np.array([1.0]), np.empty(0))
+    r.evaluator.submit(Task(40, 10, 3, 6, 7, 2, None, distribution))
+    got = r.drain()
+    whole = r.space.decode(hover(distribution, latent(3, 40, 10, r.space), r.space))[:, 0]
+    assert got.costs == whole[3:6].tolist()
+    assert got.records["id"].tolist() == [43, 44, 45]
+    assert got.records["generation"].tolist() == [7] * 3 and got.records["attempt"].tolist() == [2] * 3
+    assert [(o.row_start, o.row_stop) for o in got.outcomes][-1][1] == 6
+
+
+def test_parameters_are_real_python_types(rig):
+    parameters = {
+        "r": {"type": "real", "low": 0, "high": 1},
+        "n": {"type": "integer", "low": 1, "high": 9},
+        "k": {"type": "categorical", "choices": ["a", True, 2, 2.5]},
+        "v": {"type": "integer", "low": 0, "high": 3, "size": 2},
+        "c": {"type": "fixed", "value": "text"},
+        "d": {"type": "real", "low": 0, "high": 1, "when": {"k": "a"}},
+    }
+    source = """
+        import numpy as np
+        def f(p):
+            print("types", {k: (type(v).__name__, str(v)) for k, v in p.items()})
+            assert type(p["r"]) is float and type(p["n"]) is int and "abcdefghij"[p["n"]] == "e", p
+            assert isinstance(p["v"], np.ndarray) and p["v"].dtype == np.int64 and p["v"].tolist() == [0, 3]
+            assert p["c"] == "text" and list(p) == ["r", "n", "k", "v", "c"] + ["d"] * (p["k"] == "a"), p
+            return {"str": 0, "bool": 1, "int": 2, "float": 3}[type(p["k"]).__name__]
+    """
+    r = rig(source, parameters)
+    base = {"r": 0.5, "n": 4, "v": [0, 3], "d": 0.5, "c": "text"}
+    got = r.run([{**base, "k": k} for k in ("a", True, 2, 2.5)])
+    assert got.costs == [0.0, 1.0, 2.0, 3.0], got.reasons
+
+
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        ("None", "the returned cost is NoneType (None)"),
+        ("True", "the returned cost is bool (True)"),
+        ("np.bool_(True)", "bool"),
+        ("'1.0'", "the returned cost is str ('1.0')"),
+        ("1j", "complex"),
+        ("[1.0]", "list ([1.0])"),
+        ("np.ones(1)", "an array of shape (1,)"),
+        ("np.ones((2, 3))", "an array of shape (2, 3)"),
+        ("float('nan')", "the returned cost is nan"),
+        ("np.float32('inf')", "the returned cost is inf"),
+        ("{'cost': 1.0, 'violations': 1}", "this one holds ['cost', 'violations']"),
+        ("{}", "this one holds []"),
+        ("{'violation': 0}", 'the returned "cost" is NoneType'),
+        ("{'cost': 1.0, 'violation': -1}", 'the returned "violation" is -1.0'),
+        ("{'cost': 1.0, 'violation': None}", 'the returned "violation" is NoneType'),
+    ],
+)
+def test_what_is_no_finite_real_number_is_a_failed_evaluation_that_names_its_parameters(rig, result, what):
+    r = rig(function=eval(f"lambda p: {result} if p['x'] > 0.5 else 1"))
+    got = r.run(points(0.25, 0.75, 0.125), first=16)
+    assert got.status == [OK, FAILED, OK]
+    assert got.costs[::2] == [1.0, 1.0] and math.isnan(got.costs[1])
+    assert list(got.reasons) == [17]
+    assert got.reasons[17].endswith("; parameters {'x': 0.75}")
+    assert what in got.reasons[17]
+
+
+@pytest.mark.parametrize(
+    ("result", "cost", "violation"),
+    [
+        ("3", 3.0, 0.0),
+        ("np.float32(0.5)", 0.5, 0.0),
+        ("np.array(7)", 7.0, 0.0),
+        ("{'cost': np.int8(3)}", 3.0, 0.0),
+        ("{'cost': 2.5, 'violation': 0.5}", 2.5, 0.5),
+    ],
+)
+def test_numbers_and_mappings_are_costs(rig, result, cost, violation):
+    got = rig(function=eval(f"lambda p: {result}")).run(points(0.5))
+    assert (got.status, got.costs, got.outcomes[0].violations.tolist()) == ([OK], [cost], [violation])
+
+
+def test_a_violation_needs_no_cost(rig):
+    got = rig("def f(p): return {'violation': 2}").run(points(0.5))
+    assert got.status == [OK] and math.isnan(got.costs[0]) and got.outcomes[0].violations.tolist() == [2.0]
+
+
+def test_points_that_break_the_configs_constraints_are_not_evaluated(rig, tmp_path):
+    source = "def f(p):\n    open('calls', 'a').write('x')\n    return p['x']"
+    got = rig(source, more={"constraints": ["x <= 0.5"]}).run(points(0.25, 0.75, 0.5))
+    assert got.costs[::2] == [0.25, 0.5] and math.isnan(got.costs[1])
+    assert np.concatenate([o.violations for o in got.outcomes]).tolist() == [0.0, 0.25, 0.0]
+    assert got.status == [OK] * 3
+    assert (tmp_path / "config" / "calls").read_text() == "xx"
+
+
+def test_an_exception_that_cannot_be_pickled_arrives_as_text(rig):
+    source = """
+        class E(Exception):
+            def __init__(self, a, b):
+                super().__init__(f"{a} and {b}")
+        def inner(): raise E(1, 2)
+        def f(p):
+            if p["x"] > 0.5: inner()
+            return 1.0
+    """
+    got = rig(source).run(points(0.75, 0.25))
+    assert got.status == [FAILED, OK]
+    reason = got.reasons[0]
+    assert reason.startswith("E: 1 and 2; parameters {'x': 0.75}\n")
+    assert 'user.py", line 5, in inner' in reason and "osprey_mpi" not in reason
+
+
+def test_sys_exit_and_a_broken_message_fail_one_evaluation(rig):
+    source = """
+        import sys
+        class Broken(Exception):
+            def __str__(self): raise ValueError
+        def f(p):
+            if p["x"] > 0.9: raise Broken
+            if p["x"] > 0.5: sys.exit(3)
+            return 1.0
+    """
+    got = rig(source).run(points(0.75, 1.0, 0.25))
+    assert got.status == [FAILED, FAILED, OK]
+    assert "SystemExit: 3" in got.reasons[0] and "Broken: <its message raised" in got.reasons[1]
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGKILL"])
+def test_a_crash_costs_the_evaluation_that_crashed(rig, name):
+    source = f"""
+        import os, signal
+        def f(p):
+            if p["x"] > 0.5:
+                print("about to crash")
+                os.kill(os.getpid(), signal.{name})
+            return p["x"]
+    """
+    r = rig(source)
+    got = r.run(points(0.0, 0.25, 0.75, 0.5, 1.0, 0.125))
+    assert got.status == [OK, OK, FAILED, OK, FAILED, OK]
+    assert [c for c in got.costs if not math.isnan(c)] == [0.0, 0.25, 0.5, 0.125]
+    assert f"was killed by {name}" in got.reasons[2] and "{'x': 0.75}" in got.reasons[2]
+    assert "about to crash" in got.reasons[2] and list(got.reasons) == [2, 4]
+    assert got.records["id"].tolist() == list(range(6)), "no row is doubled or lost"
+
+
+def test_an_exit_code_is_named_and_a_crash_is_tried_again(rig, tmp_path):
+    source = """
+        import os, pathlib
+        def f(p):
+            if p["x"] > 0.5:
+                with open("tries", "a") as file: file.write("x")
+                if len(open("tries").read()) < 3: os._exit(9)
+            return p["x"]
+    """
+    got = rig(source, retries=1).run(points(0.75, 0.25))
+    assert got.status == [FAILED, OK] and "ended with exit code 9" in got.reasons[0]
+    (tmp_path / "config" / "tries").unlink()
+    got = rig(source, retries=2).run(points(0.75, 0.25))
+    assert got.status == [OK, OK] and got.costs == [0.75, 0.25]
+
+
+def test_a_failure_is_tried_again(rig):
+    source = """
+        n = 0
+        def f(p):
+            global n
+            n += 1
+            return n if n == 3 else None
+    """
+    got = rig(source, retries=2).run(points(0.5))
+    assert got.status == [OK] and got.costs == [3.0]
+
+
+def test_a_time_limit_ends_one_evaluation_and_all_that_it_started(rig, tmp_path):
+    source = """
+        import subprocess, time
+        def f(p, context):
+            if p["x"] > 0.5:
+                (context.scratch / "file").write_text("x")
+                sleeper = subprocess.Popen(["sleep", "60"])
+                open("pid", "w").write(str(sleeper.pid))
+                time.sleep(60)
+            return p["x"]
+    """
+    r = rig(source, time_limit=0.3)
+    begin_s = time.monotonic()
+    got = r.run(points(0.0, 0.75, 0.25))
+    assert time.monotonic() - begin_s < 5
+    assert got.status == [OK, TIMEOUT, OK]
+    assert got.reasons[1].startswith("ended by the time limit of 0.3 s; parameters {'x': 0.75}")
+    assert 0.3 < got.records[1]["t_end_s"] - got.records[1]["t_start_s"] < 2
+    pid = int((tmp_path / "config" / "pid").read_text())
+    wait_until(lambda: not alive(pid))
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_time_limit_ends_who_ignores_sigterm(rig):
+    source = """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        def f(p): time.sleep(60 if p["x"] > 0.5 else 0); return 1.0
+    """
+    got = rig(source, time_limit=0.2).run(points(0.75, 0.25))
+    assert got.status == [TIMEOUT, OK]
+
+
+def test_finished_rows_do_not_wait_for_a_slow_one(rig):
+    r = rig("import time\ndef f(p): time.sleep(1.5 if p['x'] > 0.5 else 0); return p['x']")
+    r.evaluator.submit(r.task(points(0.0, 0.25, 0.75, 0.5)))
+    begin_s = time.monotonic()
+    early = []
+    while sum(o.row_stop - o.row_start for o in early) < 2:
+        early += r.evaluator.poll()
+        assert time.monotonic() - begin_s < 1.0
+        time.sleep(0.002)
+    assert [c for o in early for c in o.costs] == [0.0, 0.25]
+    assert r.drain().costs == [0.75, 0.5]
+
+
+def test_reports_arrive_and_an_early_stop_keeps_the_last_value(rig):
+    source = """
+        import time
+        def f(p, context):
+            for step in range(2000):
+                context.report(step, 10.0 - step)
+                time.sleep(0.005)
+                if p["x"] < 0.5 and step == 2: break
+            return 5.0
+    """
+    r = rig(source)
+    r.evaluator.submit(r.task(points(0.25, 0.75, 0.375), first=8))
+    seen, outcomes = [], []
+    while sum(isinstance(i, Progress) and i.id == 9 for i in seen) < 3:
+        seen += r.evaluator.poll()
+        time.sleep(0.002)
+    r.evaluator.stop(10)  # does not run yet: ignored
+    r.evaluator.stop(9)
+    got = r.drain()
+    outcomes = [i for i in seen if not isinstance(i, Progress)] + got.outcomes
+    records = np.concatenate([o.records for o in outcomes])
+    assert [Status(s) for s in records["status"]] == [OK, STOPPED, OK]
+    last = [i for i in [*seen, *got.progress] if isinstance(i, Progress) and i.id == 9][-1]
+    assert records["cost"].tolist() == [5.0, last.value, 5.0] and last.value == 10.0 - last.step
+    assert [i for i in seen if isinstance(i, Progress)][:3] == [Progress(8, s, 10.0 - s) for s in range(3)]
+    assert f"stopped early at step {last.step}" in got.reasons[9]
+
+
+def test_a_function_may_end_by_itself_when_told_to_stop(rig):
+    source = """
+        import time
+        def f(p, context):
+            context.report(0, 1.0)
+            while not context.should_stop(): time.sleep(0.002)
+            return 0.5
+    """
+    r = rig(source)
+    r.evaluator.submit(r.task(points(0.5)))
+    while not r.evaluator.poll():
+        time.sleep(0.002)
+    r.evaluator.stop(0)
+    got = r.drain()
+    assert got.status == [STOPPED] and got.costs == [0.5]
+
+
+def test_context_gives_seed_and_scratch_and_options_are_keywords(rig, tmp_path):
+    source = """
+        def f(p, context, *, factor, offset=0):
+            folder = context.scratch
+            assert list(folder.iterdir()) == [] and folder.is_absolute() and folder == context.scratch
+            (folder / "file").write_text("x")
+            print(context.id, context.seed, folder.name)
+            open("seen", "a").write(f"{context.id} {context.seed} {folder.name} {factor} {offset}\\n")
+            return 1.0
+    """
+    got = rig(source, options={"factor": 2}).run(points(0.5, 0.5), first=5)
+    assert got.status == [OK, OK], got.reasons
+    seen = (tmp_path / "config" / "seen").read_text().splitlines()
+    assert seen == [f"{i} {evaluation_seed(3, i)} evaluation-{i:08d}-rank-0002 2 0" for i in (5, 6)]
+    assert list((tmp_path / "scratch").iterdir()) == [], "scratch folders are removed"
+
+
+def test_a_batch_gets_one_array_per_parameter(rig):
+    parameters = {
+        "x": {"type": "real", "low": 0, "high": 1, "size": 2},
+        "n": {"type": "integer", "low": 0, "high": 9},
+        "k": {"type": "categorical", "choices": ["a", "b"]},
+    }
+    source = """
+        import numpy as np
+        def f(p):
+            n = len(p["n"])
+            assert p["x"].shape == (n, 2) and p["n"].dtype == np.int64 and set(p["k"]) <= {"a", "b"}
+            cost = p["x"].sum(axis=1) + p["n"] + 10 * (p["k"] == "b") + 100 * n
+            return np.where(p["n"] == 5, np.nan, cost)
+    """
+    r = rig(source, parameters, batch=2)
+    got = r.run([{"x": [0.25, 0.5], "n": n, "k": k} for n, k in [(1, "a"), (2, "b"), (5, "a")]])
+    assert got.costs[:2] == [201.75, 212.75] and got.status == [OK, OK, FAILED]
+    assert "the returned cost is nan" in got.reasons[2]
+    assert got.reasons[2].endswith("parameters {'x': [0.25, 0.5], 'n': 5, 'k': 'a'}")
+
+
+def test_a_batch_of_wrong_shape_or_with_an_exception_fails_whole(rig):
+    source = """
+        import os
+        def f(p):
+            if p["x"][0] > 0.9: os.abort()
+            if p["x"][0] > 0.5: raise ValueError("no")
+            return p["x"][:1] if p["x"][0] > 0.2 else p["x"]
+    """
+    got = rig(source, batch=2).run(points(0.0, 0.1, 0.25, 0.1, 0.75, 0.1, 1.0, 0.1, 0.0))
+    assert got.status == [OK] * 2 + [FAILED] * 6 + [OK]
+    assert "shape (1,)" in got.reasons[3] and "ValueError: no" in got.reasons[5]
+    assert "SIGABRT" in got.reasons[7] and "{'x': 0.1}" in got.reasons[7]
+
+
+def test_captures_only_records_what_improved_and_names_survivors(rig):
+    r = rig("def f(p): return p['x']", batch=4, record_all=False)
+    r.evaluator.best_cost = 0.5
+    got = r.run(points(0.75, 0.25, 0.375, 0.125))
+    assert got.records["id"].tolist() == [1, 3] and got.costs == [0.75, 0.25, 0.375, 0.125]
+    assert r.evaluator.best_cost == 0.125
+    distribution = Distribution(0, np.array([0.5]), 0.1, np.array([1.0]), np.empty(0))
+    r.evaluator.submit(Task(0, 4, 0, 4, 0, 0, None, distribution))
+    (outcome,) = r.drain().outcomes
+    indices, z = outcome.survivors
+    assert indices.tolist() == np.argsort(outcome.costs).tolist()[: len(indices)]
+    assert np.array_equal(z, latent(3, 0, 4, r.space)[indices])
+
+
+def test_output_of_the_objective_never_reaches_stdout(rig, capfd, caplog):
+    caplog.set_level("INFO")
+    rig("import os\nprint('at import')\ndef f(p):\n    print('hello'); os.system('echo shell'); return 1.0").run(
+        points(0.5)
+    )
+    out, _ = capfd.readouterr()
+    assert out == ""
+    assert "at import" in caplog.text and "hello" in caplog.text and "shell" in caplog.text
+
+
+def test_a_chatty_objective_is_drained(rig):
+    got = rig("def f(p):\n    print('x' * 1_000_000)\n    return 1.0").run(points(0.5, 0.5, 0.5))
+    assert got.status == [OK] * 3
+
+
+def test_cancel_kills_what_runs_and_the_evaluator_goes_on(rig):
+    r = rig("import time\ndef f(p): time.sleep(60 if p['x'] > 0.5 else 0); return p['x']")
+    r.evaluator.submit(r.task(points(0.75, 0.25)))
+    time.sleep(0.2)
+    r.evaluator.cancel()
+    assert r.evaluator.idle and r.evaluator.poll() == []
+    assert r.run(points(0.125)).costs == [0.125]
+    wait_until(lambda: (r.evaluator.poll(), len(children()) == 1)[1])
+
+
+def test_close_ends_a_running_evaluation(rig):
+    r = rig("import time\ndef f(p): time.sleep(60)")
+    r.evaluator.submit(r.task(points(0.75)))
+    time.sleep(0.2)
+    begin_s = time.monotonic()
+    r.evaluator.close()
+    assert time.monotonic() - begin_s < 3 and children() == []
+
+
+def test_a_child_that_always_dies_does_not_stall_the_run(rig, tmp_path):
+    r = rig("def f(p): return 1.0")
+    (tmp_path / "config" / "user.py").write_text("import os; print('gone'); os._exit(4)")
+    shutil.rmtree(tmp_path / "config" / "__pycache__", ignore_errors=True)
+    r.evaluator._child.kill()
+    got = r.run(points(0.5, 0.25))
+    assert got.status == [FAILED, FAILED]
+    assert "exit code 4 before it evaluated anything" in got.reasons[0] and "gone" in got.reasons[0]
+
+
+def test_the_child_dies_with_its_rank(tmp_path):
+    (tmp_path / "user.py").write_text("import time\ndef f(p):\n    while True: pass\n")
+    script = f"""
+import time, numpy as np
+from osprey_mpi.config import config_from_mapping
+from osprey_mpi.evaluate import Task, make_evaluator
+from osprey_mpi.search.space import Space
+from pathlib import Path
+c = config_from_mapping({{"name": "t", "objective": {{"python": "user:f"}}, "budget": {{"evaluations": 1}},
+    "parameters": {{"x": {{"type": "real", "low": 0, "high": 1}}}}}}, base_dir=Path({str(tmp_path)!r}))
+s = Space(c.parameters, c.constraints)
+e = make_evaluator(c, s, rank=0, clock=time.monotonic, record_all=True, device=None, scratch_root=Path("/nowhere"))
+e.check()
+e.submit(Task(0, 1, 0, 1, -1, 0, np.array([[0.5]]), None))
+print(e._child.pid, flush=True)
+time.sleep(60)
+"""
+    rank = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert rank.stdout is not None
+    child = int(rank.stdout.readline())
+    time.sleep(0.2)
+    assert alive(child)
+    rank.send_signal(signal.SIGKILL)
+    rank.wait(5)
+    rank.stdout.close()
+    wait_until(lambda: not alive(child))
+
+
+def test_the_child_imports_nothing_heavy(rig, tmp_path):
+    source = """
+        import sys
+        def f(p):
+            heavy = {"mpi4py", "h5py", "pydantic", "ruamel", "rich", "typer", "multiprocessing", "logging"}
+            return float(len(heavy & set(sys.modules)))
+    """
+    assert rig(source).run(points(0.5)).costs == [0.0]
+
+
+def test_a_fast_function_reaches_8000_evaluations_per_second(rig):
+    parameters = {f"x{i}": {"type": "real", "low": -1, "high": 1} for i in range(20)}
+    r = rig("def f(p): return sum(v * v for v in p.values())", parameters)
+    distribution = Distribution(0, np.full(20, 0.5), 0.1, np.ones(20), np.empty(0))
+    n, rates = 8192, []
+    for attempt in range(4):  # the best of four: others use this machine too
+        begin_s = time.monotonic()
+        for first in range(0, n, 512):
+            r.evaluator.submit(Task(first, 512, 0, 512, 0, attempt, None, distribution))
+        got = r.drain()
+        rates.append(n / (time.monotonic() - begin_s))
+        assert len(got.costs) == n
+        if rates[-1] > 8000:
+            break
+    assert max(rates) > 8000, rates
+
+
+def test_a_10_ms_function_loses_little(rig):
+    r = rig("import time\ndef f(p):\n    time.sleep(0.01)\n    return 1.0")
+    r.run(points(0.5))
+    losses_s = []
+    for _ in range(4):  # the best of four: others use this machine too
+        r.evaluator.submit(r.task(points(*[0.5] * 30)))
+        r.evaluator.submit(r.task(points(*[0.5] * 30), first=30))
+        records = r.drain().records
+        losses_s.append(float(np.median(records["t_start_s"][1:] - records["t_end_s"][:-1])))
+        if losses_s[-1] < 0.0002:
+            break
+    assert min(losses_s) < 0.0002, losses_s

@@ -1,0 +1,304 @@
+"""The run folder: one run at a time, nothing of the user's touched, and what a look from outside sees."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from osprey_mpi.config import Config
+from osprey_mpi.errors import EnvironmentFault, StorageError, UsageError
+from osprey_mpi.storage.files import storage_error, write_atomic
+from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.provenance import collect
+from osprey_mpi.storage.segment import Segment
+from osprey_mpi.storage.status import Best, RunStatus, State, read_status, write_status
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from osprey_mpi.storage.folder import RunFolder
+folder = RunFolder.open(Path(sys.argv[1]))
+print(folder.life, flush=True)
+time.sleep(60)
+"""
+
+
+def hold(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def test_create_and_open(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "deep" / "run"
+    with RunFolder.create(path, config) as folder:
+        assert folder.life == 1 and folder.path == path
+        assert folder.segment_path(2) == path / "results" / "life-0001-epoch-0002.h5"
+        assert folder.log_path(7) == path / "logs" / "rank-0007.log"
+        folder.begin_life(4, ["a", "b"], "Open MPI 5", "ulfm", [{"host": "a", "name": "H200"}])
+        folder.end_life(75)
+        started = folder.started_unix_s
+    with RunFolder.open(path) as again:
+        assert again.life == 2 and again.started_unix_s == started
+        assert again.config() == config and again.config().base_dir == config.base_dir
+        (life,) = again.run["lives"]
+        assert (life["n_ranks"], life["hosts"], life["exit_code"], life["mpi_library"]) == (
+            4,
+            ["a", "b"],
+            75,
+            "Open MPI 5",
+        )
+        assert life["versions"]["numpy"] == np.__version__ and life["host"] == socket.gethostname()
+    assert (path / "config.yaml").read_text() == config.to_json()  # made from a mapping: JSON is YAML
+
+
+def test_each_trace_of_a_life_counts(tmp_path: Path, config: Config, columns: Any) -> None:
+    RunFolder.create(tmp_path / "run", config).close()
+    assert RunFolder.peek(tmp_path / "run").life == 0
+    Segment(tmp_path / "run" / "results" / "life-0004-epoch-0001.h5", columns, 4, 1)
+    with RunFolder.open(tmp_path / "run") as folder:
+        assert folder.life == 5
+    write_status(tmp_path / "run", RunStatus(State.DONE, life=9))
+    with RunFolder.open(tmp_path / "run") as folder:
+        assert folder.life == 10
+
+
+def test_a_used_folder_is_refused(tmp_path: Path, config: Config) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="is not empty"):
+            RunFolder.create(tmp_path, config, overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    RunFolder.create(tmp_path / "run", config).close()
+    with pytest.raises(UsageError, match="continue it with `osprey resume`"):
+        RunFolder.create(tmp_path / "run", config)
+    with pytest.raises(UsageError, match="is a file, not a folder"):
+        RunFolder.create(tmp_path / "thesis.tex", config)
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(tmp_path: Path, config: Config, columns: Any) -> None:
+    path = tmp_path / "run"
+    with RunFolder.create(path, config) as folder:
+        Segment(folder.segment_path(1), columns, 1, 1)
+        for name in ("status.json", "results.h5", "checkpoint.h5", "checkpoint-1.h5"):
+            (path / name).write_bytes(b"old")
+    (path / "plot.png").write_bytes(b"mine")
+    with RunFolder.create(path, config, overwrite=True) as folder:
+        assert folder.life == 1
+    assert sorted(p.name for p in path.iterdir()) == [
+        ".lock", "config.yaml", "logs", "plot.png", "results", "run.json", "scratch",
+    ]  # fmt: skip
+    assert list((path / "results").iterdir()) == []
+
+
+def test_a_folder_in_use_is_refused_and_says_by_whom(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "run"
+    RunFolder.create(path, config).close()
+    process = hold(path)
+    try:
+        for action in (lambda: RunFolder.open(path), lambda: RunFolder.create(path, config, overwrite=True)):
+            with pytest.raises(UsageError, match=f"in use by process {process.pid} on {socket.gethostname()} .life 1."):
+                action()
+        assert RunFolder.peek(path).life == 0
+        assert RunFolder.successor(path, 1).life == 1
+    finally:
+        end(process)
+    RunFolder.open(path).close()
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path, config: Config) -> None:
+    folder = RunFolder.create(tmp_path / "run", config)
+    ready, done = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(ready[1], b"x")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    try:
+        folder.close()
+        RunFolder.open(tmp_path / "run").close()
+    finally:
+        os.write(done[1], b"x")
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, 524])
+def test_a_filesystem_without_locks(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(EnvironmentFault, match=r"\.lock cannot be locked: .*HDF5_USE_FILE_LOCKING=FALSE"):
+        RunFolder.create(tmp_path / "run", config)
+    monkeypatch.setenv("HDF5_USE_FILE_LOCKING", "FALSE")
+    RunFolder.create(tmp_path / "run", config).close()
+    (tmp_path / "run" / ".lock").write_text(json.dumps({"host": socket.gethostname(), "pid": 1, "life": 1}))
+    with pytest.raises(UsageError, match="in use by process 1 on"):  # it exists: the lock's text is all there is
+        RunFolder.open(tmp_path / "run")
+
+
+def test_lock_errors_name_path_owner_and_remedy() -> None:
+    for number in (11, 37, 524):
+        text = str(storage_error(Path("/d/f.h5"), OSError(number, ""), "opened", "process 7 on node3"))
+        assert text.startswith("/d/f.h5 cannot be opened: ") and f"(errno {number})" in text
+        assert "process 7 on node3" in text and "HDF5_USE_FILE_LOCKING=FALSE" in text
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    for action in (RunFolder.open, RunFolder.peek):
+        with pytest.raises(UsageError, match="does not exist"):
+            action(tmp_path / "nothing")
+        with pytest.raises(UsageError, match=r"is not the folder of a run: it has no run\.json"):
+            action(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_run_json_is_a_sentence(tmp_path: Path, config: Config) -> None:
+    RunFolder.create(tmp_path / "run", config).close()
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(UsageError, match=r"run\.json cannot be read"):
+        _ = RunFolder.peek(tmp_path / "run").run
+
+
+def test_a_changed_config_keeps_the_former_one(tmp_path: Path, config: Config) -> None:
+    RunFolder.create(tmp_path / "run", config).close()
+    with RunFolder.open(tmp_path / "run") as folder:
+        longer = config.model_copy(update={"budget": config.budget.model_copy(update={"evaluations": 400})})
+        folder.change_config(longer)
+        assert folder.config().budget.evaluations == 400
+        assert folder.run["former_configs"][0]["config"]["config"]["budget"]["evaluations"] == 100
+
+
+def test_json_is_strict_and_whole(tmp_path: Path, config: Config) -> None:
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        folder.write_json(
+            "a.json", {"cost": math.nan, "x": np.arange(2), "state": State.DONE, "deep": [{"y": math.inf}]}
+        )
+        text = (folder.path / "a.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "cost": None, "x": [0, 1], "state": "done", "deep": [{"y": None}],
+    }  # fmt: skip
+
+
+def test_an_atomic_write_that_fails_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    write_atomic(path, b"old")
+
+    def fsync(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageError, match="Input/output error"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+STATUS = RunStatus(
+    State.RUNNING,
+    n_evaluations=3,
+    counts={"ok": 2, "failed": 1},
+    best=Best(math.inf, 0.0, {"x": np.array([1.0, 2.0]), "opt": "ß"}, 2),
+    n_ranks=4,
+    budget={"evaluations": 10},
+    wall_s=1.5,
+    updated_unix_s=1000.0,
+    host=socket.gethostname(),
+    idle_share=0.25,
+)
+
+
+def test_status_round_trip(tmp_path: Path) -> None:
+    write_status(tmp_path, STATUS)
+    found = read_status(tmp_path)
+    assert found is not None and found.best == Best(None, 0.0, {"x": [1.0, 2.0], "opt": "ß"}, 2)
+    assert found.to_mapping() == STATUS.to_mapping()
+    mapping = json.loads((tmp_path / "status.json").read_text())
+    (tmp_path / "status.json").write_text(json.dumps({**mapping, "of_a_later_version": 1}))
+    assert read_status(tmp_path) == found
+    (tmp_path / "status.json").write_text('{"state":')
+    assert read_status(tmp_path) is None
+
+
+def test_a_killed_run_is_interrupted(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "run"
+    RunFolder.create(path, config).close()
+    look = RunFolder.peek(path)
+    assert look.observe() == (None, State.INTERRUPTED)  # killed before its first status
+    process = hold(path)
+    try:
+        assert look.observe() == (None, State.STARTING)
+        write_status(path, STATUS)
+        assert look.observe()[1] is State.RUNNING
+        assert look.observe()[1] is State.RUNNING
+    finally:
+        end(process)
+    assert look.observe()[1] is State.INTERRUPTED
+    process = hold(path)  # life 2 has the lock; the status is still of life 1
+    try:
+        assert look.observe()[1] is State.STARTING
+    finally:
+        end(process)
+    write_status(path, RunStatus(State.DONE, exit_code=0))
+    assert look.observe()[1] is State.DONE
+
+
+def test_on_another_host_the_age_of_the_status_tells(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "run"
+    RunFolder.create(path, config).close()
+    (path / ".lock").write_text(json.dumps({"host": "elsewhere", "pid": 1, "life": 1}))
+    write_status(path, STATUS)
+    look = RunFolder.peek(path)
+    assert look.observe(now_unix_s=1030.0)[1] is State.RUNNING
+    assert look.observe(now_unix_s=1100.0)[1] is State.INTERRUPTED
+
+
+def test_looking_changes_no_byte(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "run"
+    RunFolder.create(path, config).close()
+
+    def state() -> list[tuple[str, int]]:
+        return sorted((str(p), p.stat().st_mtime_ns) for p in path.rglob("*"))
+
+    before = state()
+    look = RunFolder.peek(path)
+    look.observe()
+    look.config()
+    assert state() == before
+
+
+def test_leftovers_of_killed_writers_are_removed(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "run"
+    RunFolder.create(path, config).close()
+    for leftover in (path / ".status.json.tmp-77", path / "results" / ".life-0001-epoch-0001.h5.tmp-77"):
+        leftover.write_bytes(b"half")
+    RunFolder.open(path).close()
+    assert not list(path.rglob("*.tmp-*"))
+
+
+def test_provenance_leaves_secrets_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_JWT", "secret")
+    monkeypatch.setenv("SLURM_API_KEY", "secret")
+    found = collect()
+    assert found["slurm"]["SLURM_JOB_ID"] == "12" and "secret" not in json.dumps(found)
