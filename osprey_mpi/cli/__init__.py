@@ -70,9 +70,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         _complain(error)
         sys.exit(int(error.exit_code))
-    except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
-        _silence_stdout()
-        sys.exit(0)
 
 
 def _complain(error: OspreyError) -> None:
@@ -80,10 +77,5 @@ def _complain(error: OspreyError) -> None:
     if text:  # empty: another rank tells the user
         sys.stderr.write(f"osprey: {text}\n")
         sys.stderr.flush()
-    if isinstance(error, StorageError):
-        _silence_stdout()
-
-
-def _silence_stdout() -> None:
-    """Let Python's last flush of stdout succeed: what failed once would fail again and change the exit code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, StorageError):  # if it was stdout, Python's last flush would fail too and change the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,7 +20,7 @@ def write_json(value: Any) -> None:
 def write_text(parts: Iterable[str]) -> None:
     """Write text in UTF-8, whatever the locale of the batch job says, and line ends as they are.
 
-    Raises StorageError if stdout cannot take it, BrokenPipeError if nobody reads it any more.
+    Raises StorageError if stdout cannot take it; that nobody reads it any more (`head`) ends the program quietly.
     """
     try:
         sys.stdout.flush()

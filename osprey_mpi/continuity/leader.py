@@ -104,6 +104,7 @@ class Leader(Collector):
         self._relayed: list[Relayed] = []
         self._pending: dict[int, tuple[int, int]] = {}  # worker counters in the load of the next delta
         self._wanted = 0
+        self._dry = False  # the root has no more ids
         self._cycle, self._cycle_began = 0, now
         self._leave_by = float("inf")
         self._said_hello = False
@@ -177,6 +178,7 @@ class Leader(Collector):
         return []
 
     def _lease(self, lease: Lease) -> None:
+        self._dry = len(lease.ranges) == 0
         self._wanted = 0
         if not len(lease.positions):
             for start, stop in lease.ranges:
@@ -269,6 +271,8 @@ class Leader(Collector):
             workers = self.members
             if self.book.open or not all(member.joined for member in self.members.values()):
                 return []
+            if not self._dry and self.pool.n + len(self._redo) < len(self.members) * self._most_rows():
+                return self._want(self._most_rows())  # a round begins with all ids that it needs, or the last ones
         actions: list[Action] = []
         most = self._most_rows()
         for worker in workers:
@@ -342,9 +346,9 @@ class Leader(Collector):
         """Ask the root for ids before the pool runs dry; seldom, so that most orders cost no message to the root."""
         out = self.book.n_rows_out()
         enough = len(self.members) * most if self.settings.exact else 2 * (len(self.members) + out)
-        if self._wanted or self.pool.n + len(self._redo) >= enough:
+        if self._wanted or self._dry or self.pool.n + len(self._redo) >= enough:
             return []
-        self._wanted = enough if self.settings.exact else 4 * enough
+        self._wanted = enough - self.pool.n - len(self._redo) if self.settings.exact else 4 * enough
         return [self._up(Want(self._wanted))]
 
     # time

@@ -186,8 +186,9 @@ class Root(Collector):
             if self.phase is not Phase.RUNNING:
                 break
             lease = self.redo.lease(self._wants[leader]) or self._fresh(self._wants[leader])
-            if lease is None:
-                break
+            if lease is None and not self.settings.exact:
+                break  # it waits: another leader may be lost and its ids come free
+            lease = lease or Lease()
             del self._wants[leader]
             actions.append(Send(leader, Role.LEADER, lease))
         return actions
@@ -224,7 +225,7 @@ class Root(Collector):
             self._serial += 1
             self._in_append, self._durable = self._durable, {}
         records, values, blocks, reasons = self.rows.batch()
-        return [Append(self._serial, records, values, blocks, reasons)]
+        return [Append(self._serial, records, values, blocks, reasons, self.rows.elapsed_s)]
 
     def _appended(self, event: Appended, now: float) -> list[Action]:
         if event.serial != self._serial:

@@ -32,6 +32,11 @@ class RowBuffer:
         """Tell whether a batch is handed out and not yet written."""
         return bool(self._out)
 
+    @property
+    def elapsed_s(self) -> float:
+        """Return the time that the objective took for the batch that is handed out."""
+        return sum(float(delta.pieces["elapsed_s"].sum()) for delta in self._out)
+
     def add(self, delta: Delta) -> None:
         """Take in the rows of a delta."""
         self._deltas.append(delta)

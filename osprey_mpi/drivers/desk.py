@@ -58,8 +58,7 @@ class Desk:
             self.segment.append(action.records, action.values, action.blocks, action.reasons)
         except StorageError as error:
             return Appended(action.serial, str(error))
-        spent = action.records["t_end_s"] - action.records["t_start_s"]
-        self._busy_s += float(spent[spent > 0].sum())
+        self._busy_s += action.elapsed_s
         # Between append() and now nothing was tallied: the loop runs one event at a time.
         self._durable = seen
         return Appended(action.serial)
@@ -78,8 +77,11 @@ class Desk:
         try:
             write_checkpoint(self.folder.path, action.groups, meta, self.config.checkpoint.keep)
         except StorageError as error:
-            self.log.warning("%s", error)
-            self._on_warning(str(error))
+            self._say(str(error))
+
+    def _say(self, text: str) -> None:
+        self.log.warning("%s", text)
+        self._on_warning(text)
 
     def write_status(self, action: WriteStatus) -> None:
         """Write status.json: it shows what is on disk, nothing else."""
@@ -87,9 +89,9 @@ class Desk:
         try:
             self.folder.write_status(status)
             self._failed_status = False
-        except OSError as error:
+        except StorageError as error:
             if not self._failed_status:
-                self.log.warning("%s could not be written: %s", self.folder.path / "status.json", error)
+                self.log.warning("%s", error)
             self._failed_status = True
         self._on_status(status)
 
@@ -129,8 +131,10 @@ class Desk:
         peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         self.log.info("coordinator: %.3f s of CPU in %.3f s, at most %.0f MiB", cpu_s, elapsed_s, peak_mib)
         try:
+            self.segment.close()
             self.folder.end_life(action.exit_code)
             write_results(self.folder.path)
-        except (StorageError, OSError) as error:
-            self.log.warning("results.h5 was not written, `osprey report` will: %s", error)
+        except StorageError as error:
+            text = f"results.h5 was not written: {error}; `osprey export --format hdf5` makes it from the segments"
+            self._say(text)
         self._on_result(RunResult.of(status, self.root, self.folder.path, action.exit_code))

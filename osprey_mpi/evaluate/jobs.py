@@ -46,6 +46,7 @@ class Job:
         self.reasons: dict[int, str] = {}
         self.n_emitted = 0
         self.n_failures: dict[int, int] = {}
+        self.was_ended_outside = False
 
 
 class Jobs:

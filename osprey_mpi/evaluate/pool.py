@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import select
+import signal
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate import frames
 from osprey_mpi.evaluate.board import N_SLOTS, SETTLED_S, Board, Running
+from osprey_mpi.evaluate.command import ending
 from osprey_mpi.evaluate.context import remove_scratch, scratch_name
 from osprey_mpi.evaluate.frames import Kind, pack_frame
 from osprey_mpi.evaluate.jobs import Job, Jobs
@@ -73,7 +75,7 @@ class ProcessEvaluator:
         self._settings = settings
         self._clock = clock
         row_bytes = 8 * max(1, schema.n_columns)
-        self._capacity = settings.batch if settings.batch > 1 else max(16, min(CHUNK_ROWS, CHUNK_BYTES // row_bytes))
+        self._capacity = settings.batch if settings.batch > 1 else max(1, min(CHUNK_ROWS, CHUNK_BYTES // row_bytes))
         self._child: ChildProcess | None = None
         self._dying: list[ChildProcess] = []
         self._chunks: deque[Chunk] = deque()
@@ -267,7 +269,8 @@ class ProcessEvaluator:
         overtime, since_s = self._overtime, running.since_s
         tail_of = child.tail
         self._child = self._overtime = None
-        how = child.bury()
+        code = child.bury()
+        how = ending(code)
         left = list(self._chunks)
         self._chunks.clear()
         first = left[0] if left else None
@@ -279,7 +282,11 @@ class ProcessEvaluator:
                 limit_s = self._settings.time_limit_s
                 reply = Reply(Status.TIMEOUT, math.nan, 0.0, f"ended by the time limit of {limit_s:g} s")
                 self._settle(first.job, reply, since_s, "")
-            elif overtime is None:  # else it had just begun when its predecessor's time was up
+            elif overtime is not None:
+                return  # it had just begun when its predecessor's time was up: it is done again
+            elif code == -signal.SIGTERM and not first.job.was_ended_outside:
+                first.job.was_ended_outside = True  # the job's time is up, not the row's fault: it is done again
+            else:
                 reply = Reply(Status.FAILED, math.nan, 0.0, f"its process {how}")
                 self._settle(first.job, reply, since_s, tail_of())
         elif overtime is None and self._jobs.has_rows:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from osprey_mpi.evaluate.board import Board
-from osprey_mpi.evaluate.command import ending
 from osprey_mpi.evaluate.environment import clean_environment
 from osprey_mpi.evaluate.frames import FrameReader, Kind
 
@@ -120,16 +119,16 @@ class ChildProcess:
         if program > 0:
             _signal_group(program, signal.SIGKILL)
 
-    def bury(self) -> str:
-        """Reap a child that has ended, end what it left behind, release everything; return how it ended."""
+    def bury(self) -> int:
+        """Reap a child that has ended, end what it left behind, release everything; return subprocess's code."""
         self.pump()
         self.kill()
-        how = ending(self._process.wait())
+        code = self._process.wait()
         self.board.close()
         for fd in (self._control, self._results, self._output):
             if fd >= 0:
                 os.close(fd)
-        return how
+        return code
 
     def _signal(self, number: signal.Signals) -> None:
         _signal_group(self.pid, number)

@@ -40,7 +40,7 @@ class _Hand(threading.Thread):
         self.inbox: queue.SimpleQueue[tuple[Job, NDArray[np.int64]] | None] = queue.SimpleQueue()
         self.outbox: deque[tuple[Job, NDArray[np.int64], list[Reply], float, float] | Progress] = deque()
         self.is_heard = True
-        self.stop_id = -1
+        self.running_id = self.stop_id = -1
         self._objective, self._schema, self._settings, self._wake = objective, schema, settings, wake
         self._woken_s = 0.0
 
@@ -56,6 +56,7 @@ class _Hand(threading.Thread):
     def _evaluate(self, job: Job, rows: NDArray[np.int64], is_last: bool) -> None:
         settings = self._settings
         id = int(job.ids[rows[0]])
+        self.running_id = id
         for _ in range(1 + settings.retries):
             context = Context(id, settings.seed, settings.scratch_root, scratch_name(id, settings.rank), self)
             t_start_s = settings.clock()
@@ -163,8 +164,8 @@ class ThreadEvaluator:
         return [self._read]
 
     def stop(self, id: int) -> None:
-        """Tell one evaluation to stop early."""
-        if self._hand is not None:
+        """Tell one evaluation to stop early; ignored if another one runs."""
+        if self._hand is not None and self._hand.running_id == id:
             self._hand.stop_id = id
 
     def cancel(self) -> None:

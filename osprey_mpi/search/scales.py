@@ -29,6 +29,8 @@ class Axis:
         """Count the values of a discrete dimension; 0 if it is continuous."""
         if self.step is None:
             return 0
+        if self.step == 1.0 and self.low.is_integer() and self.high.is_integer():
+            return int(self.high) - int(self.low) + 1
         # (0.3 - 0) / 0.1 is 2.9999999999999996, and the upper end belongs to the grid; 4e-16 is two roundings.
         steps = (self.high - self.low) / self.step
         return int(np.floor(steps + 1e-9 + steps * 4e-16)) + 1

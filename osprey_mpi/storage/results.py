@@ -14,7 +14,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi import __version__
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage.files import replace, storage_error, temporary
@@ -95,7 +94,7 @@ def _provenance(file: Any, facts: dict[str, Any]) -> None:
         "Conventions": "CF-1.11",
         "title": facts["name"],
         "software": "osprey-mpi",
-        "software_version": __version__,
+        "software_version": this["versions"]["osprey-mpi"],
         "format_version": FORMAT_VERSION,
         "started_unix_s": facts["started_unix_s"],
         "git": newest.get("git", ""),

@@ -29,7 +29,7 @@ MAX_REASON_BYTES = 4096  # a traceback fits; 100,000 evaluations that print thei
 # The commit counter of a segment, its `step` attribute: readers cut every dataset to these lengths.
 STEP = ("step", "n_records", "n_blocks", "n_reasons", "n_text_bytes")
 
-_CHUNK_BYTES = 8 * 1024  # the last chunk is rewritten by every append: small appends must stay small
+_CHUNK_BYTES = 16 * 1024  # every append rewrites the last chunk: a small one must stay small
 
 
 def chunk_rows(row_bytes: int, chunk_bytes: int = _CHUNK_BYTES) -> int:

@@ -124,6 +124,12 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     assert children() == [], "no process is left behind"
 
 
+@pytest.fixture
+def processes() -> SimpleNamespace:
+    """Look at processes: alive(pid), children() of this one, wait_until(condition)."""
+    return SimpleNamespace(alive=alive, children=children, wait_until=wait_until)
+
+
 def children() -> list[int]:
     """List the children of this process."""
     path = Path(f"/proc/self/task/{os.getpid()}/children")

@@ -18,7 +18,6 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate.placeholders import fill_arguments, fill_text
 from osprey_mpi.search.streams import evaluation_seed
-from tests.unit.evaluate.conftest import X, alive, children, wait_until
 
 OK, FAILED, TIMEOUT = Status.OK, Status.FAILED, Status.TIMEOUT
 MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
@@ -127,7 +126,7 @@ def test_a_program_that_cannot_start_fails_one_evaluation(rig, program):
     assert got.status == [FAILED] and "FileNotFoundError" in got.reasons[0]
 
 
-def test_a_time_limit_kills_the_whole_group_and_keeps_what_was_said(rig, tmp_path):
+def test_a_time_limit_kills_the_whole_group_and_keeps_what_was_said(rig, tmp_path, processes):
     command = sh("""
         case {x} in 0.25) echo "cost = 1"; exit ;; esac
         echo working
@@ -141,14 +140,14 @@ def test_a_time_limit_kills_the_whole_group_and_keeps_what_was_said(rig, tmp_pat
     assert got.status == [TIMEOUT, OK] and got.costs[1] == 1.0
     assert "ended by the time limit of 0.4 s" in got.reasons[0] and "end of stdout:\nworking" in got.reasons[0]
     pid = int((tmp_path / "scratch" / "pid").read_text())
-    wait_until(lambda: not alive(pid))
+    processes.wait_until(lambda: not processes.alive(pid))
 
 
-def test_background_processes_end_with_the_program(rig, tmp_path):
+def test_background_processes_end_with_the_program(rig, tmp_path, processes):
     got = rig(command=sh("sleep 60 & echo $! > ../pid; echo cost = 1"), result=COST).run(points(0.5))
     assert got.status == [OK]
     pid = int((tmp_path / "scratch" / "pid").read_text())
-    wait_until(lambda: not alive(pid))
+    processes.wait_until(lambda: not processes.alive(pid))
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("never", []), ("failed", [1]), ("always", [0, 1])])
@@ -166,7 +165,7 @@ def test_a_format_that_does_not_fit_fails_one_evaluation(rig):
     r = rig(
         command=sh("echo cost = {k:.2f}"),
         result=COST,
-        parameters={**X, "k": {"type": "categorical", "choices": ["a", 1]}},
+        parameters={"x": {"type": "real", "low": 0, "high": 1}, "k": {"type": "categorical", "choices": ["a", 1]}},
     )
     got = r.run([{"x": 0.5, "k": "a"}, {"x": 0.5, "k": 1}])
     assert got.status == [FAILED, OK] and "ValueError: Unknown format code 'f'" in got.reasons[0]
@@ -191,21 +190,23 @@ def test_much_output_is_not_held_in_memory(rig):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000  # kB
 
 
-def test_cancel_and_close_end_the_program(rig, tmp_path):
+def test_cancel_and_close_end_the_program(rig, tmp_path, processes):
     r = rig(command=sh("echo $$ > ../pid.{id}; sleep 60"), result=COST)
     for first, end in ((0, r.evaluator.cancel), (1, r.evaluator.close)):
         r.evaluator.submit(r.task(points(0.5), first))
         path = tmp_path / "scratch" / f"pid.{first}"
-        wait_until(lambda path=path: (r.evaluator.poll(), path.exists() and path.read_text().strip() != "")[1])
+        processes.wait_until(
+            lambda path=path: (r.evaluator.poll(), path.exists() and path.read_text().strip() != "")[1]
+        )
         pid = int(path.read_text())
-        assert alive(pid)
+        assert processes.alive(pid)
         end()
-        wait_until(lambda pid=pid: not alive(pid))
+        processes.wait_until(lambda pid=pid: not processes.alive(pid))
         assert r.evaluator.idle
-    assert children() == []
+    assert processes.children() == []
 
 
-def test_the_program_ends_when_the_rank_is_killed(tmp_path):
+def test_the_program_ends_when_the_rank_is_killed(tmp_path, processes):
     script = f"""
 import time, numpy as np
 from pathlib import Path
@@ -227,12 +228,12 @@ time.sleep(60)
     assert rank.stdout is not None
     child = int(rank.stdout.readline())
     path = tmp_path / "scratch" / "pid"
-    wait_until(lambda: path.exists() and path.read_text().strip() != "", 10)
+    processes.wait_until(lambda: path.exists() and path.read_text().strip() != "", 10)
     program = int(path.read_text())
     rank.kill()
     rank.wait(5)
     rank.stdout.close()
-    wait_until(lambda: not alive(program) and not alive(child))
+    processes.wait_until(lambda: not processes.alive(program) and not processes.alive(child))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""The verbs that only read: what they print, where, and how they end."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from osprey_mpi import __version__
+from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.status import Best, RunStatus, State, write_status
+
+
+def test_version(osprey: Any) -> None:
+    done = osprey("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"osprey-mpi {__version__}\n", "")
+
+
+def test_help_names_every_verb(osprey: Any) -> None:
+    for flag in ("--help", "-h"):
+        done = osprey(flag)
+        assert done.returncode == 0 and done.stderr == ""
+        for verb in ("validate", "run", "resume", "status", "report", "export", "doctor", "schema", "--version"):
+            assert verb in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["validate", "run", "resume", "status", "report", "export", "doctor", "schema"])
+def test_help_of_every_verb_needs_no_mpi(osprey: Any, verb: str) -> None:
+    done = osprey(verb, "--help")
+    assert done.returncode == 0 and done.stdout.startswith(f"Usage: osprey {verb}")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from osprey_mpi.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'h5py', 'mpi4py', 'pydantic', 'ruamel', 'rich', 'cupy', 'pynvml'} & sys.modules.keys()\n"
+        "sys.stderr.write(','.join(sorted(heavy)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+
+
+def test_usage_errors_exit_2(osprey: Any, tmp_path: Path) -> None:
+    for arguments in (["nothing"], ["report"], ["report", tmp_path, "--format", "xml"]):
+        done = osprey(*arguments)
+        assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_our_errors_are_one_message(osprey: Any, tmp_path: Path) -> None:
+    done = osprey("report", tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"osprey: {tmp_path / 'none'} does not exist\n"
+    for arguments in (["--debug", "report", "none"], ["report", "none", "--debug"]):
+        done = osprey(*arguments)
+        assert done.returncode != 0 and "Traceback" in done.stderr and "does not exist" in done.stderr
+
+
+def test_schema_is_json(osprey: Any) -> None:
+    done = osprey("schema")
+    assert done.returncode == 0 and done.stderr == ""
+    assert json.loads(done.stdout)["properties"]["budget"]
+
+
+def test_report(osprey: Any, run: Path) -> None:
+    done = osprey("report", run)
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"shown in {run}" and "ValueError: ß" in done.stdout and "\x1b" not in done.stdout
+    data = json.loads(osprey("report", run, "--format", "json").stdout)
+    assert data["best"]["cost"] == 2 and data["counts"]["failed"] == 1 and len(data["best"]["parameters"]["x"]) == 30
+
+
+def test_report_names_a_broken_segment_and_goes_on(osprey: Any, run: Path) -> None:
+    broken = run / "results" / "life-0002-epoch-0001.h5"
+    broken.write_bytes(b"torn")
+    done = osprey("report", run)
+    assert done.returncode == 0 and f"note: {broken} cannot be read" in done.stdout and "best cost" in done.stdout
+
+
+def test_export_csv_and_json(osprey: Any, run: Path, tmp_path: Path) -> None:
+    done = osprey("export", run, LC_ALL="C")  # a batch job without a locale
+    assert done.returncode == 0
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["cost"] for row in rows] == ["4.0", "2.0", "", "3.0"] and rows[2]["reason"] == "ValueError: ß"
+    done = osprey("export", run, "--format", "json", "--output", tmp_path / "out.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["evaluations"]) == 4
+
+
+def test_export_csv_ends_lines_as_rfc_4180(run: Path, osprey: Any, tmp_path: Path) -> None:
+    osprey("export", run, "-o", tmp_path / "out.csv")
+    raw = (tmp_path / "out.csv").read_bytes()
+    assert raw.count(b"\r\n") == raw.count(b"\n") == 5
+
+
+def test_export_hdf5(osprey: Any, run: Path, tmp_path: Path) -> None:
+    done = osprey("export", run, "--format", "hdf5")
+    assert (done.returncode, done.stdout) == (0, f"{run / 'results.h5'}\n")
+    with h5py.File(run / "results.h5") as file:
+        assert file["evaluations/evaluation"][:].tolist() == [0, 1, 2, 3]
+
+
+def test_export_into_a_pipe_that_closes_or_a_full_device(run: Path, osprey: Any) -> None:
+    code = "import sys; from osprey_mpi.cli import main; main()"
+    command = [sys.executable, "-c", code, "export", str(run), "--format", "json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 75
+    assert done.stderr == "osprey: the output cannot be written to stdout: No space left on device (errno 28)\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")  # silently, as click does it
+
+
+def status(state: State) -> RunStatus:
+    return RunStatus(
+        state,
+        n_evaluations=3,
+        counts={"ok": 3, "failed": 0},
+        best=Best(2.0, 0.0, {"x": [0.5] * 30}, 1),
+        budget={"evaluations": 4},
+        host=socket.gethostname(),
+        updated_unix_s=1.0,
+        reason="evaluations" if state is State.DONE else "",
+        exit_code=0 if state is State.DONE else None,
+    )
+
+
+def test_status_of_a_running_a_killed_and_a_finished_run(osprey: Any, run: Path) -> None:
+    write_status(run, status(State.RUNNING))
+    with (run / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = osprey("status", run)
+        assert done.returncode == 0 and "state: running" in done.stdout and "evaluations: 3 of 4" in done.stdout
+    done = osprey("status", run)
+    assert "state: interrupted: it was killed or lost" in done.stdout
+    assert "evaluations: 4 of 4" in done.stdout and "  failed: 1" in done.stdout  # as the segments have it
+    data = json.loads(osprey("status", run, "--format", "json").stdout)
+    assert (data["state"], data["counts"]["ok"], data["best"]["cost"]) == ("interrupted", 3, 2.0)
+    write_status(run, status(State.DONE))
+    done = osprey("status", run)
+    assert "state: done" in done.stdout and "exit code: 0" in done.stdout
+
+
+def test_status_before_the_first_status(osprey: Any, run: Path) -> None:
+    done = osprey("status", run)
+    assert done.returncode == 0 and "no status has been written yet" in done.stdout
+    assert json.loads(osprey("status", run, "--format", "json").stdout)["state"] == "interrupted"
+
+
+def test_reading_changes_no_byte(osprey: Any, run: Path) -> None:
+    write_status(run, status(State.RUNNING))
+
+    def state() -> list[tuple[str, int]]:
+        return sorted((str(path), path.stat().st_mtime_ns) for path in run.rglob("*"))
+
+    before = state()
+    for arguments in (["status"], ["report"], ["export"]):
+        assert osprey(arguments[0], run).returncode == 0
+    assert state() == before
+
+
+def test_reading_works_while_another_process_has_the_run(osprey: Any, run: Path) -> None:
+    with RunFolder.open(run):
+        for verb in ("status", "report", "export"):
+            assert osprey(verb, run).returncode == 0

@@ -1,0 +1,63 @@
+"""osprey validate: everything that can be known without MPI and without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def test_a_valid_config(osprey: Any, config_file: Path) -> None:
+    done = osprey("validate", config_file)
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{config_file} is valid"
+    assert "dimensions: 30" in lines and "objective: builtin rosenbrock" in lines and "budget: evaluations 4" in lines
+
+
+def test_json_and_overrides(osprey: Any, config_file: Path) -> None:
+    done = osprey("validate", config_file, "--set", "budget.evaluations=70", "--set", "seed=9", "--format", "json")
+    data = json.loads(done.stdout)
+    assert (data["valid"], data["budget"], data["seed"], data["dimensions"]) == (True, {"evaluations": 70}, 9, 30)
+    assert isinstance(data["advice"], list)
+
+
+def test_all_problems_at_once_with_their_lines(osprey: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "name: bad\nobjective: {builtin: rosenbrock}\nparameters:\n  x: {type: real, low: 2, high: 1}\n"
+        "budget: {evaluatons: 5}\n"
+    )
+    done = osprey("validate", path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "bad.yaml:4" in done.stderr and "bad.yaml:5" in done.stderr and "'evaluations'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def python_config(tmp_path: Path, source: str) -> Path:
+    (tmp_path / "model.py").write_text(source)
+    path = tmp_path / "python.yaml"
+    path.write_text(
+        "name: p\nobjective: {python: 'model:loss'}\nparameters:\n  x: {type: real, low: 0, high: 1}\n"
+        "budget: {evaluations: 5}\n"
+    )
+    return path
+
+
+def test_the_objective_is_imported_unless_told_not_to(osprey: Any, tmp_path: Path) -> None:
+    path = python_config(tmp_path, "import not_installed_anywhere\n")
+    done = osprey("validate", path)
+    assert done.returncode == 2 and done.stdout == "" and "not_installed_anywhere" in done.stderr
+    done = osprey("validate", path, "--no-import")
+    assert done.returncode == 0 and "objective not imported" in done.stdout
+
+
+def test_what_the_objective_prints_is_no_result(osprey: Any, tmp_path: Path) -> None:
+    path = python_config(tmp_path, "print('hello')\ndef loss(x):\n    return x\n")
+    done = osprey("validate", path, "--format", "json")
+    assert done.returncode == 0 and json.loads(done.stdout)["valid"] is True
+
+
+def test_a_missing_file_is_a_sentence(osprey: Any) -> None:
+    done = osprey("validate", "nowhere.yaml")
+    assert done.returncode == 2 and done.stderr == "osprey: nowhere.yaml: there is no such file\n"

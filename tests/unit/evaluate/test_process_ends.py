@@ -1,0 +1,183 @@
+"""The end of a child process: crash, time limit, cancel, close, and the end of its rank."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from osprey_mpi.continuity.records import Status
+
+OK, FAILED, TIMEOUT = Status.OK, Status.FAILED, Status.TIMEOUT
+
+
+def points(*numbers):
+    return [{"x": number} for number in numbers]
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGKILL"])
+def test_a_crash_costs_the_evaluation_that_crashed(rig, name):
+    source = f"""
+        import os, signal
+        def f(p):
+            if p["x"] > 0.5:
+                print("about to crash")
+                os.kill(os.getpid(), signal.{name})
+            return p["x"]
+    """
+    r = rig(source)
+    got = r.run(points(0.0, 0.25, 0.75, 0.5, 1.0, 0.125))
+    assert got.status == [OK, OK, FAILED, OK, FAILED, OK]
+    assert [c for c in got.costs if not math.isnan(c)] == [0.0, 0.25, 0.5, 0.125]
+    assert f"was killed by {name}" in got.reasons[2] and "{'x': 0.75}" in got.reasons[2]
+    assert "about to crash" in got.reasons[2] and list(got.reasons) == [2, 4]
+    assert got.records["id"].tolist() == list(range(6)), "no row is doubled or lost"
+
+
+def test_an_exit_code_is_named_and_a_crash_is_tried_again(rig, tmp_path):
+    source = """
+        import os, pathlib
+        def f(p):
+            if p["x"] > 0.5:
+                with open("tries", "a") as file: file.write("x")
+                if len(open("tries").read()) < 3: os._exit(9)
+            return p["x"]
+    """
+    got = rig(source, retries=1).run(points(0.75, 0.25))
+    assert got.status == [FAILED, OK] and "ended with exit code 9" in got.reasons[0]
+    (tmp_path / "config" / "tries").unlink()
+    got = rig(source, retries=2).run(points(0.75, 0.25))
+    assert got.status == [OK, OK] and got.costs == [0.75, 0.25]
+
+
+def test_a_failure_is_tried_again(rig):
+    source = """
+        n = 0
+        def f(p):
+            global n
+            n += 1
+            return n if n == 3 else None
+    """
+    got = rig(source, retries=2).run(points(0.5))
+    assert got.status == [OK] and got.costs == [3.0]
+
+
+def test_a_time_limit_ends_one_evaluation_and_all_that_it_started(rig, tmp_path, processes):
+    source = """
+        import subprocess, time
+        def f(p, context):
+            if p["x"] > 0.5:
+                (context.scratch / "file").write_text("x")
+                sleeper = subprocess.Popen(["sleep", "60"])
+                open("pid", "w").write(str(sleeper.pid))
+                time.sleep(60)
+            return p["x"]
+    """
+    r = rig(source, time_limit=0.3)
+    begin_s = time.monotonic()
+    got = r.run(points(0.0, 0.75, 0.25))
+    assert time.monotonic() - begin_s < 5
+    assert got.status == [OK, TIMEOUT, OK]
+    assert got.reasons[1].startswith("ended by the time limit of 0.3 s; parameters {'x': 0.75}")
+    assert 0.3 < got.records[1]["t_end_s"] - got.records[1]["t_start_s"] < 2
+    pid = int((tmp_path / "config" / "pid").read_text())
+    processes.wait_until(lambda: not processes.alive(pid))
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_time_limit_ends_who_ignores_sigterm(rig):
+    source = """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        def f(p): time.sleep(60 if p["x"] > 0.5 else 0); return 1.0
+    """
+    got = rig(source, time_limit=0.2).run(points(0.75, 0.25))
+    assert got.status == [TIMEOUT, OK]
+
+
+def test_signals_that_the_rank_ignores_end_user_code_as_usual(rig):
+    source = """
+        import signal
+        def f(p): return float(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and not signal.pthread_sigmask(0, ()))
+    """
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert rig(source).run(points(0.5)).costs == [1.0]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_sigterm_from_outside_is_not_the_evaluations_fault(rig, tmp_path):
+    """As Slurm sends it to every process of a job whose time is up: the row is done again, or cancelled by the rank."""
+    source = """
+        import os, signal
+        def f(p):
+            open("calls", "a").write("x")
+            if p["x"] > 0.5 and (p["x"] > 0.9 or os.path.getsize("calls") == 1): os.kill(os.getpid(), signal.SIGTERM)
+            return p["x"]
+    """
+    got = rig(source).run(points(0.75, 1.0, 0.25))
+    assert got.status == [OK, FAILED, OK], "and a function that ends itself so does not go round for ever"
+    assert "was killed by SIGTERM" in got.reasons[1]
+
+
+def test_cancel_kills_what_runs_and_the_evaluator_goes_on(rig, processes):
+    r = rig("import time\ndef f(p): time.sleep(60 if p['x'] > 0.5 else 0); return p['x']")
+    r.evaluator.submit(r.task(points(0.75, 0.25)))
+    time.sleep(0.2)
+    r.evaluator.cancel()
+    assert r.evaluator.idle and r.evaluator.poll() == []
+    assert r.run(points(0.125)).costs == [0.125]
+    processes.wait_until(lambda: (r.evaluator.poll(), len(processes.children()) == 1)[1])
+
+
+def test_close_ends_a_running_evaluation(rig, processes):
+    r = rig("import time\ndef f(p): time.sleep(60)")
+    r.evaluator.submit(r.task(points(0.75)))
+    time.sleep(0.2)
+    begin_s = time.monotonic()
+    r.evaluator.close()
+    assert time.monotonic() - begin_s < 3 and processes.children() == []
+
+
+def test_a_child_that_always_dies_does_not_stall_the_run(rig, tmp_path):
+    r = rig("def f(p): return 1.0")
+    (tmp_path / "config" / "user.py").write_text("import os; print('gone'); os._exit(4)")
+    shutil.rmtree(tmp_path / "config" / "__pycache__", ignore_errors=True)
+    r.evaluator._child.kill()
+    got = r.run(points(0.5, 0.25))
+    assert got.status == [FAILED, FAILED]
+    assert "exit code 4 before it evaluated anything" in got.reasons[0] and "gone" in got.reasons[0]
+
+
+def test_the_child_dies_with_its_rank(tmp_path, processes):
+    (tmp_path / "user.py").write_text("import time\ndef f(p):\n    while True: pass\n")
+    script = f"""
+import time, numpy as np
+from osprey_mpi.config import config_from_mapping
+from osprey_mpi.evaluate import Task, make_evaluator
+from osprey_mpi.search.space import Space
+from pathlib import Path
+c = config_from_mapping({{"name": "t", "objective": {{"python": "user:f"}}, "budget": {{"evaluations": 1}},
+    "parameters": {{"x": {{"type": "real", "low": 0, "high": 1}}}}}}, base_dir=Path({str(tmp_path)!r}))
+s = Space(c.parameters, c.constraints)
+e = make_evaluator(c, s, rank=0, clock=time.monotonic, record_all=True, device=None, scratch_root=Path("/nowhere"))
+e.check()
+e.submit(Task(0, 1, 0, 1, -1, 0, np.array([[0.5]]), None))
+print(e._child.pid, flush=True)
+time.sleep(60)
+"""
+    rank = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert rank.stdout is not None
+    child = int(rank.stdout.readline())
+    time.sleep(0.2)
+    assert processes.alive(child)
+    rank.send_signal(signal.SIGKILL)
+    rank.wait(5)
+    rank.stdout.close()
+    processes.wait_until(lambda: not processes.alive(child))

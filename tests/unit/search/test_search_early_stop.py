@@ -1,0 +1,50 @@
+"""The median stopping rule."""
+
+from __future__ import annotations
+
+import math
+
+from osprey_mpi.search.early_stop import MedianRule
+
+
+def test_stops_what_is_worse_than_the_median_of_the_averages() -> None:
+    rule = MedianRule(min_steps=2, min_reports=3)
+    for i in range(3):
+        for step, value in ((1, 1.0 + i), (2, 0.5 + i)):
+            assert not rule.report(i, step, value)
+        rule.finished(i)
+    # averages up to step 2 are 0.75, 1.75, 2.75
+    assert not rule.report(7, 1, 9.0)  # before min_steps
+    assert rule.report(7, 2, 1.8)
+    assert not rule.report(8, 2, 1.7)
+
+
+def test_looks_at_the_best_value_so_far() -> None:
+    rule = MedianRule(1, 1)
+    rule.report(0, 1, 1.0)
+    rule.report(0, 2, 1.0)
+    assert not rule.report(1, 1, 0.5)
+    assert not rule.report(1, 2, 7.0)
+
+
+def test_waits_for_enough_reports_and_survives_values_that_are_none() -> None:
+    rule = MedianRule(1, 3)
+    assert not any(rule.report(i, 1, float(i)) for i in range(3))
+    assert rule.report(3, 1, math.nan)  # nothing good was ever reported
+    assert rule.report(4, 1, 5.0)
+
+
+def test_stays_bounded_and_continues_from_a_snapshot() -> None:
+    rule = MedianRule(1, 2)
+    for i in range(500):
+        for step in range(1, 4):
+            rule.report(i, step, float((i * 7919) % 101))
+        if i % 10:
+            rule.finished(i)
+    state = rule.state()
+    assert state["averages"].size == 3 * 128
+    again = MedianRule(1, 2)
+    again.load(state)
+    answers = [(rule.report(1000 + i, 2, float(i)), again.report(1000 + i, 2, float(i))) for i in range(100)]
+    assert all(a == b for a, b in answers)
+    assert {a for a, _ in answers} == {True, False}
