@@ -13,7 +13,8 @@ from osprey_mpi.cli.run import Quiet, print_result
 def resume_command(
     folder: Folder,
     max_evaluations: Annotated[
-        int | None, typer.Option("--max-evaluations", metavar="N", min=1, help="New budget of evaluations, old ones included.")
+        int | None,
+        typer.Option("--max-evaluations", metavar="N", min=1, help="New budget of evaluations, old ones included."),
     ] = None,
     retry: Annotated[
         str, typer.Option("--retry", metavar="STATUS,...", help="Do these again: failed, lost, timeout.")

@@ -18,7 +18,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 
 def run_command(
     config: ConfigFile,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, write nothing.")] = False,
     overrides: Overrides = None,
     format: Format = TextFormat.TEXT,

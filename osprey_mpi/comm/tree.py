@@ -1,9 +1,9 @@
 """Place ranks in the two-level tree: rank 0 is the root, every flock has a leader and its workers.
 
     up to one flock      rank 0 is root, leader and worker; all others are its workers
-    above                rank 0 is root only; the others are split evenly into flocks, the first rank of each leads
+    above                rank 0 is root only; the others are split evenly into flocks; the first of each leads it
 
-A flock of size 16 is 17 ranks: a leader and 16 workers. With objectives that need k ranks each, a worker is a group of k.
+A flock of size 16 is 17 ranks: a leader and 16 workers. Where an objective needs k ranks, a worker is a group of k.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Flock:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Hold the roles of all ranks. groups: worker rank -> ranks of its group, itself first; only when a group has more than one."""
+    """Hold the roles of all ranks.
+
+    groups: worker rank -> ranks of its group, itself first; empty where a worker is one rank.
+    """
 
     n_ranks: int
     flocks: tuple[Flock, ...]
@@ -53,8 +56,8 @@ def plan(n_ranks: int, flock_size: int, ranks_each: int = 1) -> Tree:
     """Place `n_ranks` ranks. Raises ConfigError when an objective needs more ranks than there are."""
     if ranks_each > n_ranks:
         raise ConfigError(
-            f"objective.ranks is {ranks_each}, but the run has {n_ranks} rank{'s' if n_ranks > 1 else ''}: start at least "
-            f"{ranks_each} ranks ({ranks_each + 1} keep the coordinator free)"
+            f"objective.ranks is {ranks_each}, but the run has {n_ranks} rank{'s' if n_ranks > 1 else ''}: start at "
+            f"least {ranks_each} ranks ({ranks_each + 1} keep the coordinator free)"
         )
     if n_ranks <= flock_size + 1 or n_ranks == ranks_each:
         # The coordinator evaluates as well, except beside groups: a group's call keeps all of its ranks in user code.
@@ -112,8 +115,11 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     leaders_comm = comm.Split(0 if upper else none, rank)
     group = next((head for head, members in tree.groups.items() if rank in members), None)
     group_comm = comm.Split(none if group is None else group, rank)
-    held = [c if c != MPI.COMM_NULL else None for c in (flock_comm, leaders_comm, group_comm)]
-    return Communicators(*held)
+
+    def held(made: MPI.Intracomm) -> MPI.Intracomm | None:
+        return made if made != MPI.COMM_NULL else None
+
+    return Communicators(held(flock_comm), held(leaders_comm), held(group_comm))
 
 
 def free(communicators: Communicators) -> None:

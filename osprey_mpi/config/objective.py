@@ -89,7 +89,7 @@ class Objective(Section):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the built-in, or further keyword arguments of the function."""
     batch: Annotated[int, Field(ge=1)] = Field(default_factory=_default_batch)
-    """Points per call. Default: 256 for a built-in, 1 otherwise. A command takes one point."""
+    """Points per call. Default: 32 for a built-in, 1 otherwise. A command takes one point."""
     array: Literal["numpy", "cupy"] = "numpy"
     """Arrays that a Python function with batch > 1 gets."""
     ranks: Annotated[int, Field(ge=1)] = 1

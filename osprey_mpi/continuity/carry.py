@@ -23,12 +23,16 @@ _PREFIX = "carry_"
 
 
 class Carry:
-    """Hold the cut block of an exact run of one worker, if there is one."""
+    """Hold the cut block of an exact run of one worker, if there is one.
+
+    It is held until the whole block has taught the search, however many lives that takes.
+    """
 
     def __init__(self, arrays: Arrays | None = None) -> None:
         self._before: Arrays | None = None
         self._cut: Arrays | None = arrays
-        self._resumed: Arrays | None = None
+        self._positions: NDArray[np.float64] | None = None  # of the cut block, when this life asked for it
+        self._is_open = False  # the rest of the cut block is out
 
     @classmethod
     def split(cls, snapshot: Arrays) -> tuple[Arrays, Carry]:
@@ -38,11 +42,13 @@ class Carry:
         return search, cls(carried or None)
 
     def before_ask(self, search: Flock, *, cut: bool) -> None:
-        """Remember the search as it is before a block that will be cut."""
+        """Remember the search as it is before a block that will be cut; an older one is over."""
         self._before = search.snapshot() if cut else None
+        self._cut = self._positions = None
+        self._is_open = False
 
     def keep(self, entry: OpenOrder) -> bool:
-        """Keep a cut block; return False when the search was not remembered, so that it must learn from what there is."""
+        """Keep a cut block; return False when the search was not remembered: then it learns from what there is."""
         if self._before is None:
             return False
         n_dims = entry.survivor_latent[0].shape[1] if entry.survivor_latent else 0
@@ -54,36 +60,42 @@ class Carry:
             "survivor_violations": np.concatenate(entry.survivor_violations or [np.empty(0)]),
             "survivor_latent": np.concatenate(entry.survivor_latent or [np.empty((0, n_dims))]),
         }
+        self._positions, self._is_open = entry.order.positions, False
         return True
+
+    def complete(self) -> None:
+        """Let go of the cut block: the search has learned from the whole of it."""
+        self._before = self._cut = self._positions = None
+        self._is_open = False
 
     def snapshot(self, search: Flock) -> Arrays:
         """Return the search as a resumed run needs it, with the cut block beside it."""
-        if self._cut is None or self._before is None:
+        if self._cut is None:
             return dict(search.snapshot())
-        return {**self._before, **{_PREFIX + name: value for name, value in self._cut.items()}}
+        before = search.snapshot() if self._before is None else self._before
+        return {**before, **{_PREFIX + name: value for name, value in self._cut.items()}}
 
     def resume(self, pool: IdRanges, search: Flock, cycle: int) -> Order | None:
         """Return the order for the rest of the cut block, when the pool holds its ids."""
-        if self._cut is None:
+        if self._cut is None or self._is_open:
             return None
         first, n, row_start, _ = (int(v) for v in self._cut["block"])
         start, stop = pool.first_run()
         if start != first + row_start or stop <= start:
             return None
-        self._before = search.snapshot()
-        proposal = search.ask(first, n)
+        if self._positions is None:
+            self._before = search.snapshot()
+            proposal = search.ask(first, n)
+            self._positions = np.empty((0, 0)) if proposal.positions is None else proposal.positions
         row_stop = min(n, row_start + stop - start)
         pool.remove(start, first + row_stop)
-        self._resumed, self._cut = self._cut, None
-        positions = np.empty((0, 0)) if proposal.positions is None else proposal.positions
-        return Order(first, n, row_start, row_stop, cycle, 0, positions)
+        self._is_open = True
+        return Order(first, n, row_start, row_stop, cycle, 0, self._positions)
 
     def fill(self, entry: OpenOrder) -> None:
-        """Enter what the earlier life found into the resumed block."""
-        if self._resumed is None:
-            return
-        saved, self._resumed = self._resumed, None
-        done = int(saved["block"][2])
+        """Enter what was found before the cut into the resumed block."""
+        assert self._cut is not None and self._is_open
+        saved, done = self._cut, entry.order.row_start
         entry.costs[:done], entry.violations[:done] = saved["costs"][:done], saved["violations"][:done]
         if len(saved["survivor_costs"]):
             entry.survivor_costs.append(saved["survivor_costs"])

@@ -25,7 +25,7 @@ class _Layout:
 
     def __init__(self, code: int, kind: type[Message]) -> None:
         self.code = code
-        self.kind = kind
+        self.build: Callable[..., Message] = kind
         self.scalars: list[str] = []
         self.arrays: list[tuple[str, np.dtype[Any], int, NDArray[Any]]] = []
         self.texts: list[str] = []
@@ -73,23 +73,31 @@ class _Layout:
             if rows == 0:
                 values.append(empty)
                 continue
-            if rows < 0 or columns < 0:
-                raise ValueError("negative array size in a message")
+            if rows < 0 or columns < 1 or (ndim == 1 and columns != 1):
+                raise ValueError(f"an array of {rows} x {columns} in a message")
+            stop = at + rows * columns * dtype.itemsize
+            if stop > len(data):
+                raise ValueError(f"a message of {len(data)} bytes is cut off: it needs {stop}")
             view = np.frombuffer(data, dtype, rows * columns, at)
             values.append(view.reshape(rows, columns) if ndim == 2 else view)
-            at += rows * columns * dtype.itemsize
+            at = stop
         for _ in self.texts:
-            values.append(bytes(data[at : at + words[word]]).decode())
-            at += words[word]
+            stop = at + words[word]
+            if not at <= stop <= len(data):
+                raise ValueError(f"a text of {words[word]} bytes in a message of {len(data)}")
+            values.append(bytes(data[at:stop]).decode())
+            at = stop
             word += 1
+        if at != len(data):
+            raise ValueError(f"a message of {len(data)} bytes should have {at}")
         if self.permutation is not None:
             values = [values[i] for i in self.permutation]
-        build: Callable[..., Message] = self.kind
-        return build(*values)
+        message: Message = self.build(*values)
+        return message
 
 
 _LAYOUTS = tuple(_Layout(code, kind) for code, kind in enumerate(MESSAGES))
-_BY_KIND = {layout.kind: layout for layout in _LAYOUTS}
+_BY_KIND = dict(zip(MESSAGES, _LAYOUTS, strict=True))
 _CODE = struct.Struct("<q")
 
 

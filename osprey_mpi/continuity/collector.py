@@ -3,8 +3,11 @@
 Rules
 -----
 * Every member has a ledger (which deltas were admitted) and a pulse (is it there).
-* A gap or a checksum that differs makes the member suspect: it is asked for its state and its kept deltas (Resync).
+* A gap or a checksum that differs makes the member suspect: it is asked for its state and its kept deltas (Resync),
+  once a second, until they come or it is lost. So lost, repeated and overtaken deltas heal. Nothing else is sent twice:
+  all other messages rely on MPI, which loses none and keeps the order of a pair.
 * A late delta of an older incarnation is a fact: its rows are passed on, its best point merges, it does not steer.
+* Whoever says that it is there is told what is durable, so that a sender hears of its collector, too.
 * A member has left when it said how many deltas it sent and all of them were admitted: a run ends by counters.
 """
 
@@ -14,9 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from osprey_mpi.continuity.events import Action, Log, Send
-from osprey_mpi.continuity.health import Health, Pulse
+from osprey_mpi.continuity.health import Awake, Health, Pulse
 from osprey_mpi.continuity.ledger import Account, Ledger, Verdict
-from osprey_mpi.continuity.messages import Ack, Delta, Resync, Role
+from osprey_mpi.continuity.messages import Ack, Delta, Farewell, Hello, Message, Resync, Role, State
+from osprey_mpi.continuity.messages import Health as HealthMessage
 
 RESYNC_EVERY_S = 1.0  # a suspect is asked again once a second, not once per message
 
@@ -29,12 +33,24 @@ class Member:
     ledger: Ledger = field(default_factory=Ledger)
     n_sent: int | None = None  # said in its farewell
     joined: bool = False
+    durable: tuple[int, int] = (0, 0)  # incarnation and counter of the newest acknowledgement
     resync_at: float = float("-inf")
 
     @property
     def left(self) -> bool:
         """Tell whether it has said farewell and nothing of it is missing."""
         return self.n_sent is not None and self.ledger.admitted >= self.n_sent
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether it is lost."""
+        return self.pulse.health is Health.LOST
+
+    def renew(self, incarnation: int) -> None:
+        """Start a new account when the sender has a new incarnation."""
+        if incarnation > self.ledger.account.incarnation:
+            self.ledger = Ledger(Account(incarnation=incarnation))
+            self.n_sent = None
 
 
 class Collector:
@@ -46,42 +62,59 @@ class Collector:
         self, rank: int, members: Iterable[int], now: float, *, suspect_after_s: float, lost_after_s: float
     ) -> None:
         self.rank = rank
-        self.members = {
-            member: Member(Pulse(suspect_after_s, lost_after_s, heard_at=now)) for member in members
-        }
+        self.members = {member: Member(Pulse(suspect_after_s, lost_after_s, heard_at=now)) for member in members}
+        self._awake = Awake(now)
 
-    def hear(self, source: int, now: float) -> Member | None:
-        """Note a sign of life of a member; None for a stranger."""
-        member = self.members.get(source)
-        if member is not None and member.pulse.hear(now):
-            member.n_sent = None
-        return member
-
-    def welcome(self, source: int, incarnation: int, responsive: bool) -> None:
-        """Take in a sender's hello."""
+    def hear(self, source: int, now: float) -> None:
+        """Note a sign of life of a member."""
         member = self.members[source]
-        member.joined = True
-        member.pulse.responsive = responsive
-        if incarnation > member.ledger.account.incarnation:
-            member.ledger = Ledger(Account(incarnation=incarnation))
+        if member.pulse.hear(now):
+            member.n_sent = None
 
     def admit(self, source: int, delta: Delta, now: float) -> tuple[Verdict, list[Action]]:
         """Enter a delta in the ledger; on a gap ask for what is missing."""
         member = self.members[source]
+        member.renew(delta.incarnation)
         verdict = member.ledger.admit(delta)
-        if verdict in (Verdict.GAP, Verdict.CORRUPT):
-            member.pulse.doubt()
+        if verdict is Verdict.ADMITTED:
+            if member.pulse.doubted_at is not None:
+                member.pulse.trust()
+        elif verdict in (Verdict.GAP, Verdict.CORRUPT):
             return verdict, self._ask_again(source, member, now, f"delta {delta.counter} is a {verdict.value}")
         return verdict, []
 
-    def catch_up(self, source: int, counter: int, now: float) -> list[Action]:
+    def follow(self, source: int, message: Message, now: float) -> list[Action]:
+        """Handle what every sender says of itself."""
+        member = self.members[source]
+        match message:
+            case Hello(incarnation, responsive):
+                member.joined = True
+                member.pulse.responsive = bool(responsive)
+                member.renew(incarnation)
+            case State(incarnation, counter):
+                return self._catch_up(source, incarnation, counter, now)
+            case HealthMessage(incarnation, counter):
+                return [*self._catch_up(source, incarnation, counter, now), self.acknowledge(source, *member.durable)]
+            case Farewell(incarnation, n_sent):
+                actions = self._catch_up(source, incarnation, n_sent, now)
+                if incarnation == member.ledger.account.incarnation:
+                    member.n_sent = n_sent
+                return actions
+        return []
+
+    def _catch_up(self, source: int, incarnation: int, counter: int, now: float) -> list[Action]:
         """Compare a member's counter with the ledger; ask for what is missing."""
         member = self.members[source]
-        if counter <= member.ledger.admitted:
+        member.renew(incarnation)
+        if incarnation < member.ledger.account.incarnation or counter <= member.ledger.admitted:
             return []
         return self._ask_again(source, member, now, f"it sent {counter} deltas")
 
     def _ask_again(self, source: int, member: Member, now: float, why: str) -> list[Action]:
+        member.pulse.doubt(now)
+        return self._resync(source, member, now, why)
+
+    def _resync(self, source: int, member: Member, now: float, why: str) -> list[Action]:
         if now - member.resync_at < RESYNC_EVERY_S:
             return []
         member.resync_at = now
@@ -92,33 +125,35 @@ class Collector:
         ]
 
     def judge(self, now: float) -> tuple[list[Action], list[int]]:
-        """Judge all members by their silence; return what to do and who is newly lost."""
+        """Judge all members; return what to do and who is newly lost."""
         actions: list[Action] = []
         lost: list[int] = []
+        nap_s = self._awake.nap_s(now)
         for rank, member in self.members.items():
+            if nap_s > 0.0:
+                member.pulse.excuse(nap_s, now)
             if member.left:
                 continue
             change = member.pulse.judge(now)
             if change is Health.SUSPECT:
-                actions.append(Log(f"rank {rank} is suspect: silent for {now - member.pulse.heard_at:.1f} s"))
-                actions += self._ask_again(rank, member, now, "it is silent")
+                actions += self._resync(rank, member, now, f"silent for {now - member.pulse.heard_at:.1f} s")
             elif change is Health.LOST:
-                silent_s = now - member.pulse.heard_at
-                actions.append(Log(f"rank {rank} is lost: silent for {silent_s:.1f} s", warning=True))
+                doubted_at = member.pulse.doubted_at
+                why = f"silent for {now - member.pulse.heard_at:.1f} s"
+                if doubted_at is not None:
+                    why += f", and delta {member.ledger.admitted + 1} has been missing for {now - doubted_at:.1f} s"
+                actions.append(Log(f"rank {rank} is lost: {why}", warning=True))
                 lost.append(rank)
         return actions, lost
 
     def acknowledge(self, source: int, incarnation: int, counter: int) -> Send:
         """Tell a member what is durable."""
+        self.members[source].durable = (incarnation, counter)
         return Send(source, self.member_role, Ack(incarnation, counter))
 
     def missing(self) -> list[int]:
         """Return the members that have not left and are not lost."""
-        return [
-            rank
-            for rank, member in self.members.items()
-            if not member.left and member.pulse.health is not Health.LOST
-        ]
+        return [rank for rank, member in self.members.items() if not member.left and not member.lost]
 
     def check(self) -> None:
         """Assert the invariants."""

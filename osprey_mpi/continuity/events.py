@@ -156,5 +156,14 @@ class Log:
 
 
 Action = (
-    Send | Evaluate | HaltEvaluation | CancelEvaluations | Append | WriteCheckpoint | WriteStatus | Conclude | Finish | Log
+    Send
+    | Evaluate
+    | HaltEvaluation
+    | CancelEvaluations
+    | Append
+    | WriteCheckpoint
+    | WriteStatus
+    | Conclude
+    | Finish
+    | Log
 )

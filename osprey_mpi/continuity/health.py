@@ -2,15 +2,24 @@
 
     HEALTHY   heard within suspect_after_s
     SUSPECT   silent for longer, or its deltas have a gap: it is asked for its state
-    LOST      silent for lost_after_s: its open work is given to others; when it comes back it starts a new incarnation
+    LOST      silent for lost_after_s, or its deltas have had a gap for that long: its open work is given to others
 
-Slow is not dead: a sender that cannot answer while it evaluates (`responsive` False) is never judged by silence.
+A sender that comes back goes on where it was: what it did meanwhile are facts, and it gets new orders. One that is lost
+because its deltas do not follow on each other comes back when the next one does.
+
+Slow is not dead: a sender that cannot answer while it evaluates (`responsive` False) is never judged. Nor does the time
+count in which the judge itself did not run: stopped by its batch system, or held up by a file system.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+
+NAP_S = 0.1  # a turn of the loop that takes longer than five ticks: the judge was not there to listen
+# A collector may be held up by a slow file system, and says nothing meanwhile; results.h5 of 10 million rows takes a
+# minute. A wait of five minutes without a word has no such reason.
+PATIENCE_S = 300.0
 
 
 class Health(Enum):
@@ -19,6 +28,37 @@ class Health(Enum):
     HEALTHY = "healthy"
     SUSPECT = "suspect"
     LOST = "lost"
+
+
+class Awake:
+    """Know how long its owner did not run between two looks."""
+
+    def __init__(self, now: float) -> None:
+        self._looked_at = now
+
+    def nap_s(self, now: float) -> float:
+        """Return the time since the last look beyond NAP_S."""
+        slept_s = max(0.0, now - self._looked_at - NAP_S)
+        self._looked_at = now
+        return slept_s
+
+
+class Patience:
+    """Measure how long a sender has waited, awake, for a word of its collector."""
+
+    def __init__(self, limit_s: float, now: float) -> None:
+        self.limit_s = limit_s
+        self._heard_at = now
+        self._awake = Awake(now)
+
+    def hear(self, now: float) -> None:
+        """Note a word of the collector."""
+        self._heard_at = max(now, self._heard_at)
+
+    def is_over(self, now: float) -> bool:
+        """Tell whether the wait has lasted too long."""
+        self._heard_at = min(self._heard_at + self._awake.nap_s(now), now)
+        return now - self._heard_at >= self.limit_s
 
 
 @dataclass(slots=True)
@@ -30,25 +70,42 @@ class Pulse:
     heard_at: float
     responsive: bool = True
     health: Health = Health.HEALTHY
+    doubted_at: float | None = None  # since when its deltas have a gap
 
     def hear(self, now: float) -> bool:
-        """Note a sign of life; return True when the sender had been lost."""
-        was_lost = self.health is Health.LOST
+        """Note a sign of life; return True when the sender had been lost and is back."""
         self.heard_at = max(now, self.heard_at)
+        if self.doubted_at is not None:
+            return False
+        was_lost = self.health is Health.LOST
         self.health = Health.HEALTHY
         return was_lost
 
-    def doubt(self) -> None:
+    def doubt(self, now: float) -> None:
         """Suspect a sender whose deltas do not follow on each other."""
+        if self.doubted_at is None:
+            self.doubted_at = now
         if self.health is Health.HEALTHY:
             self.health = Health.SUSPECT
 
+    def trust(self) -> None:
+        """End the doubt: the next delta in order has come."""
+        self.doubted_at = None
+        self.health = Health.HEALTHY
+
+    def excuse(self, nap_s: float, now: float) -> None:
+        """Do not count a time in which nobody listened."""
+        self.heard_at = min(self.heard_at + nap_s, now)
+        if self.doubted_at is not None:
+            self.doubted_at = min(self.doubted_at + nap_s, now)
+
     def judge(self, now: float) -> Health | None:
-        """Return the new state when silence has changed it, else None."""
+        """Return the new state when silence or a gap has changed it, else None."""
         if not self.responsive or self.health is Health.LOST:
             return None
         silence = now - self.heard_at
-        if silence >= self.lost_after_s:
+        gap = 0.0 if self.doubted_at is None else now - self.doubted_at
+        if max(silence, gap) >= self.lost_after_s:
             self.health = Health.LOST
         elif silence >= self.suspect_after_s and self.health is Health.HEALTHY:
             self.health = Health.SUSPECT

@@ -2,9 +2,10 @@
 
 Rules
 -----
-* Only delta n+1 of the sender's incarnation is admitted; what was admitted before is a duplicate, what comes later a gap.
-* The collector replays a delta on its own copy of the sender's state. Its checksum must equal the delta's, or the delta is
-  corrupt and nothing of it counts: that is the proof in "proof of continuity".
+* Only delta n+1 of the sender's incarnation is admitted; what was admitted before is a duplicate, what comes later a
+  gap.
+* The collector replays a delta on its own copy of the sender's state. Its checksum must equal the delta's, or the delta
+  is corrupt and nothing of it counts: that is the proof in "proof of continuity".
 * A higher incarnation starts a new account; a lower one is late: its rows are facts, they carry no vote.
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import NO_ID
+from osprey_mpi.continuity.records import NO_ID, count_rows
 
 _STATE = struct.Struct("<qqqddq")
 
@@ -51,10 +52,8 @@ class Account:
 
     def checksum(self) -> int:
         """Return the CRC-32 of the whole state, position bit for bit."""
-        head = _STATE.pack(
-            self.incarnation, self.counter, self.n_evaluations, self.cost, self.violation, self.best_id
-        )
-        return crc32(np.ascontiguousarray(self.position, "<f8").tobytes(), crc32(head))
+        head = _STATE.pack(self.incarnation, self.counter, self.n_evaluations, self.cost, self.violation, self.best_id)
+        return crc32(np.ascontiguousarray(self.position, "<f8").data, crc32(head))
 
     def improved_by(self, cost: float, violation: float, id: int) -> bool:
         """Tell whether a point is better: feasible before infeasible, then cost (or violation), then the lower id.
@@ -74,11 +73,13 @@ class Account:
 
 def rank_key(cost: float, violation: float, id: int) -> tuple[bool, float, float, int]:
     """Return the sort key of a point: no point at all comes last, NaN costs before that."""
-    infeasible = violation > 0.0
     if id == NO_ID:
         return True, float("inf"), float("inf"), 2**63
-    if cost != cost:  # NaN
+    if violation != violation:  # NaN
+        violation = float("inf")
+    if cost != cost:
         cost = float("inf")
+    infeasible = violation > 0.0
     return infeasible, (violation if infeasible else 0.0), cost, id
 
 
@@ -106,7 +107,7 @@ class Ledger:
             return Verdict.DUPLICATE
         if delta.counter != account.counter + 1:
             return Verdict.GAP
-        rows = int((delta.pieces["row_stop"] - delta.pieces["row_start"]).sum())
+        rows = count_rows(delta.pieces)
         replayed = Account(
             account.incarnation, account.counter, account.n_evaluations, account.cost, account.violation,
             account.best_id, account.position,

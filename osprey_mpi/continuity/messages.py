@@ -54,7 +54,8 @@ class Delta(Message):
 
     `counter` is contiguous from 1 within an incarnation. `n_evaluations` is the sender's total so far; cost, violation
     and best_id are those of its best point so far, whose position travels only when it is new (a capture).
-    `checksum` is that of the resulting state: the collector replays the delta and must get the same (proof of continuity).
+    `checksum` is that of the resulting state: the collector replays the delta and must get the same (the proof of
+    continuity).
     `reasons` is JSON, {id: text}.
     """
 
@@ -70,6 +71,7 @@ class Delta(Message):
     records: NDArray[Any] = array(RECORD, 1)
     values: Floats = array("<f8", 2)
     costs: Floats = array("<f8", 1)
+    violations: Floats = array("<f8", 1)
     survivor_costs: Floats = array("<f8", 1)
     survivor_violations: Floats = array("<f8", 1)
     survivor_latent: Floats = array("<f8", 2)
@@ -136,7 +138,8 @@ class Trouble(Message):
 class Order(Message):
     """Evaluate rows [row_start, row_stop) of the block [first, first + n).
 
-    With positions (n, n_dims) these are evaluated; without, the worker hovers: it draws from the newest distribution it holds.
+    With positions (n, n_dims) these are evaluated; without, the worker hovers: it draws from the newest distribution
+    that it holds.
     """
 
     first: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,26 @@ from osprey_mpi.continuity.records import EXPLICIT
 
 Floats = NDArray[np.float64]
 
-ORDER_S = 0.010  # an order of fast evaluations should last about this long: much longer than a message, much shorter than a search step
-PREFETCH_BELOW_S = 0.100  # longer orders are not queued ahead: a round trip of a millisecond or two costs them nothing
+# An order of fast evaluations should last about this long: much longer than a message, much shorter than a search step.
+ORDER_S = 0.010
+# Longer orders are not queued ahead: a round trip of a millisecond or two costs them nothing.
+PREFETCH_BELOW_S = 0.100
+
+
+class Piece(NamedTuple):
+    """Hold one row of PIECE as Python numbers: reading the fields of a NumPy row takes ten times as long."""
+
+    first: int
+    n: int
+    row_start: int
+    row_stop: int
+    generation: int
+    cycle: int
+    n_records: int
+    n_costs: int
+    n_survivors: int
+    n_failed: int
+    elapsed_s: float
 
 
 @dataclass(slots=True)
@@ -23,7 +41,6 @@ class OpenOrder:
 
     order: Order
     worker: int
-    scale: float  # of the step of its worker (speed factor)
     costs: Floats
     violations: Floats
     generation: int = EXPLICIT
@@ -33,9 +50,9 @@ class OpenOrder:
     survivor_latent: list[Floats] = field(default_factory=list)
 
     @classmethod
-    def of(cls, order: Order, worker: int, scale: float) -> OpenOrder:
+    def of(cls, order: Order, worker: int) -> OpenOrder:
         """Open an order."""
-        return cls(order, worker, scale, np.full(order.n, np.nan), np.zeros(order.n), rows_back=order.row_start)
+        return cls(order, worker, np.full(order.n, np.nan), np.zeros(order.n), rows_back=order.row_start)
 
     @property
     def explicit(self) -> bool:
@@ -52,19 +69,26 @@ class OpenOrder:
         """Tell whether the whole block is back, so that the search can learn from it."""
         return self.finished and self.order.row_stop == self.order.n
 
-    def take(self, piece: Any, rows: Part) -> None:
+    def follows(self, piece: Piece) -> bool:
+        """Tell whether a piece is the next part of this very order, not of one that was taken back."""
+        order = self.order
+        same = piece.n == order.n and piece.cycle == order.cycle and (piece.generation == EXPLICIT) == self.explicit
+        return same and piece.row_start == self.rows_back and piece.row_stop <= order.row_stop
+
+    def take(self, piece: Piece, rows: Part) -> None:
         """Enter what came back for rows [row_start, row_stop)."""
-        start, stop = int(piece["row_start"]), int(piece["row_stop"])
-        if len(rows.records) == stop - start:
-            self.costs[start:stop] = rows.records["cost"]
-            self.violations[start:stop] = rows.records["violation"]
-        elif len(rows.costs) == stop - start:
-            self.costs[start:stop] = rows.costs
+        start, stop = piece.row_start, piece.row_stop
         if len(rows.survivor_costs):
             self.survivor_costs.append(rows.survivor_costs)
             self.survivor_violations.append(rows.survivor_violations)
             self.survivor_latent.append(rows.survivor_latent)
-        self.generation = int(piece["generation"])
+        elif len(rows.records) == stop - start:
+            self.costs[start:stop] = rows.records["cost"]
+            self.violations[start:stop] = rows.records["violation"]
+        elif len(rows.costs) == stop - start:
+            self.costs[start:stop] = rows.costs
+            self.violations[start:stop] = rows.violations
+        self.generation = piece.generation
         self.rows_back = stop
 
 
@@ -74,30 +98,27 @@ class Part:
 
     records: NDArray[Any]
     costs: Floats
+    violations: Floats
     survivor_costs: Floats
     survivor_violations: Floats
     survivor_latent: Floats
 
 
-def parts(delta: Delta) -> list[tuple[Any, Part]]:
+def parts(delta: Delta) -> list[tuple[Piece, Part]]:
     """Split a delta into its pieces and their rows."""
     result = []
     record = cost = survivor = 0
-    for piece in delta.pieces:
-        n_records, n_costs, n_survivors = int(piece["n_records"]), int(piece["n_costs"]), int(piece["n_survivors"])
-        result.append(
-            (
-                piece,
-                Part(
-                    delta.records[record : record + n_records],
-                    delta.costs[cost : cost + n_costs],
-                    delta.survivor_costs[survivor : survivor + n_survivors],
-                    delta.survivor_violations[survivor : survivor + n_survivors],
-                    delta.survivor_latent[survivor : survivor + n_survivors],
-                ),
-            )
-        )
-        record, cost, survivor = record + n_records, cost + n_costs, survivor + n_survivors
+    for row in delta.pieces.tolist():
+        piece = Piece._make(row)
+        records = slice(record, record + piece.n_records)
+        costs = slice(cost, cost + piece.n_costs)
+        survivors = slice(survivor, survivor + piece.n_survivors)
+        part = Part(
+            delta.records[records], delta.costs[costs], delta.violations[costs], delta.survivor_costs[survivors],
+            delta.survivor_violations[survivors], delta.survivor_latent[survivors],
+        )  # fmt: skip
+        result.append((piece, part))
+        record, cost, survivor = records.stop, costs.stop, survivors.stop
     return result
 
 
@@ -134,36 +155,45 @@ class OrderBook:
 
     def __init__(self) -> None:
         self.open: dict[int, OpenOrder] = {}
-        self._at: dict[int, set[int]] = {}
+        self.n_rows_out = 0
+        self._at: dict[int, dict[int, OpenOrder]] = {}  # worker -> its open orders, in the order in which they went out
 
     def add(self, entry: OpenOrder) -> None:
         """Enter an order that goes out."""
         self.open[entry.order.first] = entry
-        self._at.setdefault(entry.worker, set()).add(entry.order.first)
+        self._at.setdefault(entry.worker, {})[entry.order.first] = entry
+        self.n_rows_out += entry.order.row_stop - entry.rows_back
+
+    def take(self, entry: OpenOrder, piece: Piece, rows: Part) -> None:
+        """Enter what came back of an open order."""
+        entry.take(piece, rows)
+        self.n_rows_out -= piece.row_stop - piece.row_start
 
     def close(self, first: int) -> OpenOrder:
         """Take an order out of the book."""
         entry = self.open.pop(first)
-        self._at[entry.worker].discard(first)
+        del self._at[entry.worker][first]
+        self.n_rows_out -= entry.order.row_stop - entry.rows_back
         return entry
 
     def n_at(self, worker: int) -> int:
         """Return how many unfinished orders a worker has."""
-        return sum(not self.open[first].finished for first in self._at.get(worker, ()))
+        return sum(not entry.finished for entry in self._at.get(worker, {}).values())
 
     def of(self, worker: int) -> list[OpenOrder]:
-        """Return the open orders of a worker, lowest id first."""
-        return [self.open[first] for first in sorted(self._at.get(worker, ()))]
+        """Return the open orders of a worker, in the order in which they went out."""
+        return list(self._at.get(worker, {}).values())
 
-    def n_rows_out(self) -> int:
-        """Return how many rows are out."""
-        return sum(entry.order.row_stop - entry.rows_back for entry in self.open.values())
+    def holds(self, worker: int, id: int) -> bool:
+        """Tell whether an evaluation is ordered at that worker."""
+        return any(first <= id < first + entry.order.n for first, entry in self._at.get(worker, {}).items())
 
     def check(self) -> None:
         """Assert the invariants: no two open blocks share an id."""
         last = -1
         for first in sorted(self.open):
             entry = self.open[first]
-            assert first == entry.order.first > last
+            assert first == entry.order.first and first + entry.order.row_start > last
             assert entry.order.row_start <= entry.rows_back <= entry.order.row_stop <= entry.order.n
-            last = first + entry.order.n - 1
+            last = first + entry.order.row_stop - 1
+        assert self.n_rows_out == sum(entry.order.row_stop - entry.rows_back for entry in self.open.values())

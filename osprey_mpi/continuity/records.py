@@ -20,6 +20,9 @@ class Status(IntEnum):
     STOPPED = 5  # told to stop early; its cost is the last value it reported
 
 
+# How an evaluation that counts may have ended; a lost or cancelled one is an attempt, and its id is done again.
+FINAL = (Status.OK, Status.FAILED, Status.TIMEOUT, Status.STOPPED)
+
 # One evaluation. `id` is its identity; times are seconds since the run first started; `attempt` counts from 0.
 # Written whole, byte for byte, both to the wire and to HDF5: little-endian, no hidden padding.
 RECORD = np.dtype(
@@ -62,6 +65,13 @@ PIECE = np.dtype(
 
 NO_ID = -1  # the id of "nothing yet"
 EXPLICIT = -1  # the generation of a block whose positions were given, not drawn
+
+
+def count_rows(pieces: NDArray[Any]) -> int:
+    """Return how many rows the pieces hold together."""
+    if len(pieces) == 1:  # most deltas; NumPy would take four times as long
+        return int(pieces["row_stop"][0] - pieces["row_start"][0])
+    return int((pieces["row_stop"] - pieces["row_start"]).sum())
 
 
 def join(parts: list[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:

@@ -23,7 +23,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -31,21 +31,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.continuity.books import Books
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.codec import unpack_arrays
 from osprey_mpi.continuity.collector import Collector
 from osprey_mpi.continuity.events import (
-    Action, Append, Appended, Conclude, Event, Finish, Log, Received, Send, StopAsked, Tick, WriteCheckpoint, WriteStatus,
+    Action,
+    Appended,
+    Conclude,
+    Event,
+    Finish,
+    Log,
+    Received,
+    Send,
+    StopAsked,
+    Tick,
+    WriteStatus,
 )  # fmt: skip
-from osprey_mpi.continuity.health import Health as HealthState
-from osprey_mpi.continuity.ids import IdRanges
+from osprey_mpi.continuity.leases import Leases
 from osprey_mpi.continuity.ledger import Verdict
 from osprey_mpi.continuity.messages import (
-    Best, Delta, Farewell, Goodbye, Health, Hello, Lease, Message, Role, Snapshot, SnapshotRequest, State, Stop,
-    Trouble, Want,
+    Best,
+    Delta,
+    Goodbye,
+    Hello,
+    Message,
+    Role,
+    Snapshot,
+    SnapshotRequest,
+    Stop,
+    Trouble,
+    Want,
 )  # fmt: skip
 from osprey_mpi.continuity.redo import Redo
-from osprey_mpi.continuity.rows import RowBuffer
 from osprey_mpi.continuity.tally import Tally
 from osprey_mpi.errors import ExitCode
 
@@ -92,25 +110,22 @@ class Root(Collector):
         self.reason: Reason | None = None
         self.detail = ""
         self.exit_code = ExitCode.DONE
-        self.rows = RowBuffer(settings.n_columns)
-        self.snapshots = dict(snapshots or {})
-        self._began = now
-        self._taken = IdRanges(self.tally.done)  # done in earlier lives, or leased in this one
         self.redo = redo or Redo()
-        self._wants: dict[int, int] = {}
-        self._durable: dict[int, tuple[int, int]] = {}  # admitted since the last Append: leader -> stamp
-        self._in_append: dict[int, tuple[int, int]] = {}
+        self.books = Books(settings.n_columns, self.tally, dict(snapshots or {}))
+        self.leases = Leases(
+            self.tally.done, self.redo, settings.budget.evaluations, len(self.members), exact=settings.exact
+        )
         self._best = best
-        self._appended_at = self._checkpoint_at = now
-        self._serial = 0
-        self._snapshot_serial = 0
-        self._awaiting: set[int] = set()
+        self._began = self._appended_at = self._checkpoint_at = now
         self._leave_by = float("inf")
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""
+        if self.phase is Phase.OVER:
+            return []
         match event:
             case Received(source, message) if source in self.members:
+                self.hear(source, now)
                 return self._from(source, message, now)
             case Received(source, Trouble(reason)):
                 return self._stop(Reason.TROUBLE, now, reason)
@@ -123,40 +138,30 @@ class Root(Collector):
         return []
 
     def _from(self, source: int, message: Message, now: float) -> list[Action]:
-        member = self.hear(source, now)
-        assert member is not None
         match message:
             case Delta():
                 return self._delta(source, message, now)
-            case Hello(incarnation, responsive):
-                self.welcome(source, incarnation, bool(responsive))
-                return self._best_to([source])
-            case State(_, counter) | Health(_, counter):
-                return self.catch_up(source, counter, now)
+            case Hello():
+                return [*self.follow(source, message, now), *self._best_to([source])]
             case Want(n):
-                self._wants[source] = n
+                self.leases.want(source, n)
                 return self._lease()
             case Snapshot(serial, flock, state):
-                return self._snapshot(source, serial, flock, state, now)
-            case Farewell(_, n_sent):
-                member.n_sent = n_sent
-                return self.catch_up(source, n_sent, now)
+                complete = self.books.take_snapshot(source, serial, flock, unpack_arrays(state))
+                return self._checkpoint(now) if complete else []
             case Trouble(reason):
                 kind = Reason.SIGNAL if reason.startswith("signal") else Reason.TROUBLE
                 return self._stop(kind, now, reason)
-        return []
+        return self.follow(source, message, now)
 
     # deltas
 
     def _delta(self, source: int, delta: Delta, now: float) -> list[Action]:
         verdict, actions = self.admit(source, delta, now)
-        if verdict is Verdict.ADMITTED:
-            self._durable[source] = (delta.incarnation, delta.counter)
-        elif verdict is not Verdict.LATE:
+        if verdict not in (Verdict.ADMITTED, Verdict.LATE):
             return actions
-        self.rows.add(delta)
-        self.redo.enter(delta.pieces)
-        improved = self.tally.enter(delta.pieces, delta.records, delta.values)
+        improved = self.books.enter(source, delta, admitted=verdict is Verdict.ADMITTED)
+        self.tally.revise(self.redo.enter(delta.pieces, delta.records))
         if improved and delta.best_id == self.tally.best.id and delta.position.size:
             actions += self._spread_best(source, delta.position)
         return actions + self._judge_budget(now)
@@ -164,10 +169,11 @@ class Root(Collector):
     def _spread_best(self, source: int, position: NDArray[np.float64]) -> list[Action]:
         best = self.tally.best
         self._best = Best(best.cost, best.violation, best.id, position)
-        return self._best_to([leader for leader in self.members if leader != source])
+        return self._best_to(leader for leader in self.members if leader != source)
 
-    def _best_to(self, leaders: Sequence[int]) -> list[Action]:
-        if self._best is None:
+    def _best_to(self, leaders: Iterable[int]) -> list[Action]:
+        """Spread the best point; not in an exact run, whose one flock goes on from its snapshot and nothing else."""
+        if self._best is None or self.settings.exact:
             return []
         return [Send(leader, Role.LEADER, self._best) for leader in leaders]
 
@@ -177,96 +183,41 @@ class Root(Collector):
         reason = self.settings.budget.verdict(self.tally, now - self._began)
         return self._stop(reason, now, reason.value) if reason is not None else []
 
-    # leases
-
     def _lease(self) -> list[Action]:
-        """Hand out the lowest free ids to whoever wants some; towards the end in ever smaller shares."""
-        actions: list[Action] = []
-        for leader in list(self._wants):
-            if self.phase is not Phase.RUNNING:
-                break
-            lease = self.redo.lease(self._wants[leader]) or self._fresh(self._wants[leader])
-            if lease is None and not self.settings.exact:
-                break  # it waits: another leader may be lost and its ids come free
-            lease = lease or Lease()
-            del self._wants[leader]
-            actions.append(Send(leader, Role.LEADER, lease))
-        return actions
-
-    def _fresh(self, n: int) -> Lease | None:
-        budget = self.settings.budget.evaluations
-        if budget is not None and not self.settings.exact:
-            n = min(n, max(1, (budget - self.tally.n_evaluations) // (2 * len(self.members))))
-        ranges: list[tuple[int, int]] = []
-        while n > 0:
-            start, stop = self._next_free(n, budget)
-            if stop == start:
-                break
-            self._taken.add(start, stop)
-            ranges.append((start, stop))
-            n -= stop - start
-        return Lease(0, np.array(ranges, np.int64)) if ranges else None
-
-    def _next_free(self, n: int, budget: int | None) -> tuple[int, int]:
-        """Return the lowest run of at most n ids that are neither done nor leased, below the budget."""
-        low, high = self._taken.first_run()
-        start = high if low == 0 else 0
-        limit = start + n if budget is None else min(start + n, budget)
-        free = self._taken.gaps(start, limit)
-        return free[0] if free else (0, 0)
+        if self.phase is not Phase.RUNNING:
+            return []
+        granted = self.leases.grant(self.tally.n_evaluations)
+        return [Send(leader, Role.LEADER, lease) for leader, lease in granted]
 
     # disk
 
     def _append(self, now: float) -> list[Action]:
         self._appended_at = now
-        if not self.rows:
-            return []
-        if not self.rows.in_flight:
-            self._serial += 1
-            self._in_append, self._durable = self._durable, {}
-        records, values, blocks, reasons = self.rows.batch()
-        return [Append(self._serial, records, values, blocks, reasons, self.rows.elapsed_s)]
+        return [*self.books.append()]
 
     def _appended(self, event: Appended, now: float) -> list[Action]:
-        if event.serial != self._serial:
-            return []
+        durable = self.books.appended(event)
         if event.error:
-            self.rows.put_back()
-            self._durable = {**self._in_append, **self._durable}
-            actions: list[Action] = [Log(event.error, warning=True)]
-            return actions + self._stop(Reason.TROUBLE, now, event.error)
-        self.rows.written()
-        acks: list[Action] = [self.acknowledge(leader, *stamp) for leader, stamp in self._in_append.items()]
-        self._in_append = {}
-        return [*acks, self._status()]
+            return [Log(event.error, warning=True), *self._stop(Reason.TROUBLE, now, event.error)]
+        if durable is None:
+            return []
+        acks: list[Action] = [self.acknowledge(leader, *stamp) for leader, stamp in durable.items()]
+        more = self._append(now) if self.phase is Phase.CLOSING else []
+        return [*acks, self._status(), *more]
 
     def _request_snapshots(self, now: float) -> list[Action]:
         self._checkpoint_at = now
-        self._snapshot_serial += 1
-        self._awaiting = {leader for leader, m in self.members.items() if m.pulse.health is not HealthState.LOST}
-        return [Send(leader, Role.LEADER, SnapshotRequest(self._snapshot_serial)) for leader in sorted(self._awaiting)]
-
-    def _snapshot(
-        self, source: int, serial: int, flock: int, state: NDArray[np.uint8], now: float
-    ) -> list[Action]:
-        self.snapshots[flock] = unpack_arrays(state)
-        if serial != self._snapshot_serial or source not in self._awaiting:
-            return []
-        self._awaiting.discard(source)
-        return [] if self._awaiting else self._checkpoint(now)
+        leaders = sorted(leader for leader, member in self.members.items() if not member.lost)
+        request = SnapshotRequest(self.books.request_snapshots(leaders))
+        return [Send(leader, Role.LEADER, request) for leader in leaders]
 
     def _checkpoint(self, now: float) -> list[Action]:
         """Write the rows first: a checkpoint never knows more than the segments do."""
-        actions = self._append(now)
-        groups = {f"flock-{flock:04d}": arrays for flock, arrays in sorted(self.snapshots.items())}
-        meta: dict[str, int | float | str] = {"n_evaluations": self.tally.n_evaluations}
-        return [*actions, WriteCheckpoint(groups, meta)]
+        return [*self._append(now), self.books.checkpoint()]
 
     # time
 
     def _tick(self, now: float) -> list[Action]:
-        if self.phase is Phase.OVER:
-            return []
         actions, lost = self.judge(now)
         if lost and self.phase is Phase.RUNNING:
             names = ", ".join(str(rank) for rank in lost)
@@ -275,7 +226,7 @@ class Root(Collector):
             actions += self._judge_budget(now)
         if self.phase is Phase.STOPPING and (not self.missing() or now >= self._leave_by):
             return actions + self._close(now)
-        if self.phase is Phase.CLOSING and not self.rows:
+        if self.phase is Phase.CLOSING and not self.books.rows:
             return actions + self._end()
         if self.phase is Phase.CLOSING and now >= self._leave_by:
             self.exit_code = ExitCode.STOPPED
@@ -333,8 +284,6 @@ class Root(Collector):
     def check(self) -> None:
         """Assert the invariants."""
         super().check()
-        budget = self.settings.budget.evaluations
+        self.books.check()
         for start, stop in self.tally.done:
-            assert not self._taken.gaps(start, stop), "an evaluation that nobody was given is done"
-        if budget is not None and self._taken.n:
-            assert self.tally.n_evaluations <= self._taken.n
+            assert not self.leases.taken.gaps(start, stop), "an evaluation that nobody was given is done"

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import BLOCK, RECORD, join
+from osprey_mpi.continuity.records import BLOCK, FINAL, RECORD, join
 from osprey_mpi.continuity.sender import parse_reasons
-from osprey_mpi.continuity.tally import FINAL
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +41,7 @@ class RowBuffer:
         self._deltas.append(delta)
 
     def batch(self) -> tuple[NDArray[Any], Floats, NDArray[Any], dict[int, str]]:
-        """Return records, values (n, n_columns), blocks and reasons; the same ones again until written() or put_back()."""
+        """Return records, values (n, n_columns), blocks, reasons; the same again until written() or put_back()."""
         if not self._out:
             self._out, self._deltas = self._deltas, []
         records = [delta.records for delta in self._out if len(delta.records)]
@@ -58,8 +57,10 @@ class RowBuffer:
         """Return the ids that are done and have no final row of their own, as ranges."""
         done = IdRanges()
         for delta in self._out:
-            for piece in delta.pieces:
-                done.add(int(piece["first"] + piece["row_start"]), int(piece["first"] + piece["row_stop"]))
+            first = delta.pieces["first"]
+            starts, stops = first + delta.pieces["row_start"], first + delta.pieces["row_stop"]
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                done.add(start, stop)
         final = np.sort(records["id"][np.isin(records["status"], FINAL)])
         for run in np.split(final, np.flatnonzero(np.diff(final) > 1) + 1):
             if len(run):

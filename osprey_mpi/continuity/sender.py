@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.ledger import Account
-from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import PIECE, RECORD, join
+from osprey_mpi.continuity.messages import Delta, Message, State
+from osprey_mpi.continuity.records import PIECE, RECORD, count_rows, join
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class Load:
     records: list[NDArray[Any]] = field(default_factory=list)
     values: list[NDArray[np.float64]] = field(default_factory=list)
     costs: list[NDArray[np.float64]] = field(default_factory=list)
+    violations: list[NDArray[np.float64]] = field(default_factory=list)
     survivor_costs: list[NDArray[np.float64]] = field(default_factory=list)
     survivor_violations: list[NDArray[np.float64]] = field(default_factory=list)
     survivor_latent: list[NDArray[np.float64]] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Load:
             "records": join(self.records, np.empty(0, RECORD)),
             "values": join(self.values, np.empty((0, self.n_columns))),
             "costs": join(self.costs, np.empty(0)),
+            "violations": join(self.violations, np.empty(0)),
             "survivor_costs": join(self.survivor_costs, np.empty(0)),
             "survivor_violations": join(self.survivor_violations, np.empty(0)),
             "survivor_latent": join(self.survivor_latent, np.empty((0, self.n_dims))),
@@ -82,7 +84,7 @@ class Sender:
         load, account = self.load, self.account
         arrays = load.arrays()
         account.counter += 1
-        account.n_evaluations += int((arrays["pieces"]["row_stop"] - arrays["pieces"]["row_start"]).sum())
+        account.n_evaluations += count_rows(arrays["pieces"])
         delta = Delta(
             account.incarnation, account.counter, account.n_evaluations, account.checksum(),
             account.cost, account.violation, account.best_id,
@@ -101,9 +103,10 @@ class Sender:
         while self.unacknowledged and self.unacknowledged[0].counter <= counter:
             self.unacknowledged.popleft()
 
-    def after(self, counter: int) -> list[Delta]:
-        """Return the kept deltas that follow `counter`."""
-        return [delta for delta in self.unacknowledged if delta.counter > counter]
+    def answer(self, counter: int) -> list[Message]:
+        """Answer a Resync: the state, and the kept deltas that follow `counter`."""
+        state = State(self.account.incarnation, self.account.counter)
+        return [state, *(delta for delta in self.unacknowledged if delta.counter > counter)]
 
     def check(self) -> None:
         """Assert the invariants: the kept deltas are the last ones, without a gap."""

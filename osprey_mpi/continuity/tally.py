@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,9 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.ledger import rank_key
-from osprey_mpi.continuity.records import NO_ID, Status
+from osprey_mpi.continuity.records import FINAL, NO_ID, Status
 
 Floats = NDArray[np.float64]
-FINAL = (Status.OK, Status.FAILED, Status.TIMEOUT, Status.STOPPED)
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Tally:
     """Hold the ids that are done, how they ended, and the best of them."""
 
     done: IdRanges = field(default_factory=IdRanges)
-    counts: dict[Status, int] = field(default_factory=lambda: dict.fromkeys(Status, 0))
+    counts: dict[int, int] = field(default_factory=lambda: dict[int, int].fromkeys(Status, 0))
     best: BestRow = field(default_factory=BestRow)
     n_at_best: int = 0  # evaluations done when the best point was found, for budget.stagnation
 
@@ -46,37 +46,54 @@ class Tally:
         return self.done.n
 
     def enter(self, pieces: NDArray[Any], records: NDArray[Any], values: Floats) -> bool:
-        """Enter finished rows; return whether the best point changed. What is done already is an attempt, not counted."""
-        known = {int(record["id"]) for record in records if int(record["id"]) in self.done}
-        n_failed = 0
-        n_new = 0
-        for piece in pieces:
-            start = int(piece["first"] + piece["row_start"])
-            new = self.done.add(start, int(piece["first"] + piece["row_stop"]))
-            n_new += new
-            n_failed += int(piece["n_failed"]) if new else 0
-        fresh = np.array([int(id) not in known for id in records["id"]], bool)
-        counted = 0
-        for status in Status:
-            n = int(np.count_nonzero(fresh & (records["status"] == status)))
-            if status in FINAL:
-                counted += n
-            self.counts[status] += n
-        unrecorded = n_new - counted
-        recorded_failures = int(np.count_nonzero(fresh & np.isin(records["status"], (Status.FAILED, Status.TIMEOUT))))
-        failed = max(0, min(unrecorded, n_failed - recorded_failures))
-        self.counts[Status.FAILED] += failed
-        self.counts[Status.OK] += max(0, unrecorded - failed)
-        return self._improve(records, values)
+        """Enter finished rows; return whether the best point changed.
 
-    def _improve(self, records: NDArray[Any], values: Floats) -> bool:
-        usable = (records["status"] == Status.OK) & np.isfinite(records["cost"])
+        Of several final rows of an id the first counts; what is done already is an attempt. Every lost or cancelled
+        attempt counts as one. Rows of a block without records of their own are OK, but for those that failed by its
+        piece; where part of such a block was done already, not more than its new rows.
+        """
+        statuses = records["status"].tolist()
+        fresh: dict[int, int] = {}
+        for id, status in zip(records["id"].tolist(), statuses, strict=True):
+            if status not in FINAL:
+                self.counts[status] += 1
+            elif id not in self.done:
+                fresh.setdefault(id, status)
+        n_new = n_failed = 0
+        first, n_bad = pieces["first"], pieces["n_failed"].tolist()
+        starts, stops = (first + pieces["row_start"]).tolist(), (first + pieces["row_stop"]).tolist()
+        for start, stop, bad in zip(starts, stops, n_bad, strict=True):
+            new = self.done.add(start, stop)
+            n_new += new
+            n_failed += min(bad, new)
+        for status in fresh.values():
+            self.counts[status] += 1
+            n_failed -= status in (Status.FAILED, Status.TIMEOUT)
+        n_unrecorded = n_new - len(fresh)
+        assert n_unrecorded >= 0, "a final row belongs to a piece"
+        if n_unrecorded:
+            failed = max(0, min(n_unrecorded, n_failed))
+            self.counts[Status.FAILED] += failed
+            self.counts[Status.OK] += n_unrecorded - failed
+        return self._improve(records, statuses, values)
+
+    def revise(self, changes: list[tuple[int, int]]) -> None:
+        """Count evaluations that were done again by how they ended now: (old status, new status) each."""
+        for old, new in changes:
+            self.counts[old] -= 1
+            self.counts[new] += 1
+
+    def _improve(self, records: NDArray[Any], statuses: list[int], values: Floats) -> bool:
         improved = False
-        for index in np.flatnonzero(usable):
-            record = records[index]
-            cost, violation, id = float(record["cost"]), float(record["violation"]), int(record["id"])
-            if rank_key(cost, violation, id) < self.best.key:
-                self.best = BestRow(cost, violation, id, np.array(values[index]))
+        best = self.best.key
+        rows = zip(statuses, records["cost"].tolist(), records["violation"].tolist(), strict=True)
+        for index, (status, cost, violation) in enumerate(rows):
+            if status != Status.OK or not isfinite(cost):
+                continue
+            key = rank_key(cost, violation, int(records["id"][index]))
+            if key < best:
+                best = key
+                self.best = BestRow(cost, violation, key[3], np.array(values[index]))
                 improved = True
         if improved:
             self.n_at_best = self.done.n

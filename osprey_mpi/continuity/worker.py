@@ -1,6 +1,17 @@
 """Be an osprey: evaluate what is ordered, keep the best point, send deltas to the leader.
 
-States: HUNTING -> LEAVING (a Stop came: the running evaluation is cut off, the last delta and the farewell go out) -> GONE.
+States
+------
+    HUNTING   orders are evaluated one after the other
+    LEAVING   a Stop came: what runs was cut off, the last delta and the farewell are sent; it waits for a goodbye
+    GONE      nothing more
+
+Rules
+-----
+* What is finished goes up at once, or as soon as there is a free send slot, together with what was finished meanwhile.
+* Once a cycle it says that it is there, and how much it has sent; the leader answers.
+* Without a word of the leader for `patience_s` it leaves and says whom it waited for; while it hunts only if it is
+  `responsive`, because then the leader is, too.
 """
 
 from __future__ import annotations
@@ -11,14 +22,40 @@ from enum import Enum
 import numpy as np
 
 from osprey_mpi.continuity.events import (
-    Action, CancelEvaluations, Evaluate, Evaluated, Event, Finish, HaltEvaluation, Received, Reported, Send, StopAsked,
+    Action,
+    CancelEvaluations,
+    Evaluate,
+    Evaluated,
+    Event,
+    Finish,
+    HaltEvaluation,
+    Log,
+    Received,
+    Reported,
+    Send,
+    StopAsked,
     Tick,
 )  # fmt: skip
+from osprey_mpi.continuity.health import PATIENCE_S, Patience
 from osprey_mpi.continuity.messages import (
-    Ack, Farewell, Goodbye, Halt, Health, Hello, Message, Order, Progress, Resync, Role, State, Steer, Stop, Trouble,
+    Ack,
+    Farewell,
+    Goodbye,
+    Halt,
+    Health,
+    Hello,
+    Message,
+    Order,
+    Progress,
+    Resync,
+    Role,
+    Steer,
+    Stop,
+    Trouble,
 )  # fmt: skip
 from osprey_mpi.continuity.records import PIECE, RECORD, Status
 from osprey_mpi.continuity.sender import Sender
+from osprey_mpi.errors import ExitCode
 
 
 class Phase(Enum):
@@ -32,12 +69,13 @@ class Phase(Enum):
 class Worker:
     """Turn events into actions for one worker rank.
 
-    cycle_s: a quiet worker says that it is there once a cycle.
+    cycle_s: how often it says that it is there.
     """
 
     def __init__(
         self, rank: int, flock: int, leader: int, n_columns: int, n_dims: int, *, cycle_s: float,
         incarnation: int = 1, responsive: bool = True, stop_on_failure: bool = False,
+        patience_s: float = PATIENCE_S,
     ) -> None:  # fmt: skip
         self.rank, self.flock, self.leader = rank, flock, leader
         self.sender = Sender(incarnation, n_columns, n_dims)
@@ -49,13 +87,17 @@ class Worker:
         self.running: Order | None = None
         self.steer: Steer | None = None
         self._rows_back = 0  # rows of the running order that have come back
-        self._last_sent: float | None = None
+        self._said_at: float | None = None
+        self._patience = Patience(patience_s, float("-inf"))
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""
+        if self.phase is Phase.GONE:
+            return []
         match event:
             case Received(_, message):
-                return self._receive(message, now)
+                self._patience.hear(now)
+                return self._receive(message)
             case Evaluated():
                 return self._evaluated(event)
             case Reported(id, step, value) if self.phase is Phase.HUNTING:
@@ -69,7 +111,7 @@ class Worker:
     def _up(self, message: Message) -> Send:
         return Send(self.leader, Role.LEADER, message)
 
-    def _receive(self, message: Message, now: float) -> list[Action]:
+    def _receive(self, message: Message) -> list[Action]:
         match message:
             case Order() if self.phase is Phase.HUNTING:
                 self.queue.append(message)
@@ -80,13 +122,11 @@ class Worker:
             case Ack(incarnation, counter):
                 self.sender.acknowledge(incarnation, counter)
             case Resync(counter):
-                account = self.sender.account
-                state = self._up(State(account.incarnation, account.counter))
-                return [state, *(self._up(delta) for delta in self.sender.after(counter))]
-            case Halt(id) if self.running is not None and self.running.first <= id < self.running.first + self.running.n:
+                return [self._up(answer) for answer in self.sender.answer(counter)]
+            case Halt(id) if (order := self.running) is not None and order.first <= id < order.first + order.n:
                 return [HaltEvaluation(id)]
             case Stop() if self.phase is Phase.HUNTING:
-                return self._leave(now)
+                return self._leave()
             case Goodbye(exit_code):
                 self.phase = Phase.GONE
                 return [Finish(exit_code)]
@@ -105,19 +145,21 @@ class Worker:
         load = self.sender.load
         event.records["rank"], event.records["flock"] = self.rank, self.flock
         piece = np.zeros(1, PIECE)
+        # Costs without rows: what the search must know of given points that were no captures.
         explicit_in_batch = event.order.positions.size > 0 and len(event.records) < len(event.costs)
         survivors = event.survivors if event.order.positions.size == 0 else None
         piece[0] = (
             event.order.first, event.order.n, event.row_start, event.row_stop, event.generation, event.order.cycle,
             len(event.records), len(event.costs) if explicit_in_batch else 0,
-            0 if survivors is None else len(survivors[0]), int(np.isnan(event.costs).sum()),
-            event.elapsed_s,
+            0 if survivors is None else len(survivors[0]),
+            int(np.count_nonzero(np.isnan(event.costs) & ~(event.violations > 0.0))), event.elapsed_s,
         )  # fmt: skip
         load.pieces.append(piece)
         load.records.append(event.records)
         load.values.append(event.values)
         if explicit_in_batch:
             load.costs.append(event.costs)
+            load.violations.append(event.violations)
         if survivors is not None:
             load.survivor_costs.append(event.costs[survivors[0]])
             load.survivor_violations.append(event.violations[survivors[0]])
@@ -142,20 +184,36 @@ class Worker:
             self.sender.capture(cost, violation, id, event.positions[index])
 
     def _tick(self, sendable: bool, now: float) -> list[Action]:
-        if self.phase is Phase.GONE:
-            return []
-        if self._last_sent is None:
-            self._last_sent = now
-            return [self._up(Hello(self.sender.incarnation, int(self.responsive)))]
+        account = self.sender.account
+        if self._said_at is None:
+            self._said_at = now
+            self._patience = Patience(self._patience.limit_s, now)
+            return [self._up(Hello(account.incarnation, int(self.responsive)))]
+        if self._patience.is_over(now) and (self.responsive or self.phase is Phase.LEAVING):
+            return self._give_up()
+        actions: list[Action] = []
         if self.sender.load and sendable:
-            self._last_sent = now
-            return [self._up(self.sender.stamp())]
-        if now - self._last_sent >= self.cycle_s:
-            self._last_sent = now
-            return [self._up(Health(self.sender.incarnation, self.sender.account.counter))]
-        return []
+            actions.append(self._up(self.sender.stamp()))
+        if now - self._said_at >= self.cycle_s:
+            self._said_at = now
+            actions.append(self._up(Health(account.incarnation, account.counter)))
+        return actions
 
-    def _leave(self, now: float) -> list[Action]:
+    def _give_up(self) -> list[Action]:
+        self.phase = Phase.GONE
+        waited = "for a goodbye" if self.running is None and not self.queue else "for a word"
+        self.queue.clear()
+        text = (
+            f"rank {self.rank} leaves: it has waited {self._patience.limit_s:g} s {waited} of its leader on rank "
+            f"{self.leader}"
+        )
+        actions: list[Action] = [Log(text, warning=True)]
+        if self.running is not None:
+            self.running = None
+            actions.append(CancelEvaluations())
+        return [*actions, Finish(int(ExitCode.ENVIRONMENT))]
+
+    def _leave(self) -> list[Action]:
         self.phase = Phase.LEAVING
         self.queue.clear()
         actions: list[Action] = []
@@ -166,7 +224,6 @@ class Worker:
         if self.sender.load:
             actions.append(self._up(self.sender.stamp()))
         actions.append(self._up(Farewell(self.sender.incarnation, self.sender.account.counter)))
-        self._last_sent = now
         return actions
 
     def _note_cancelled(self, order: Order) -> None:

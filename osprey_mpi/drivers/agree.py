@@ -37,20 +37,20 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
 
 
 def everywhere(world: World, task: Callable[[], None]) -> None:
-    """Do `task` on every rank; the error of the lowest rank that has one ends all of them. Collective over the world."""
+    """Do `task` on every rank; the error of the lowest rank that has one ends all. Collective over the world."""
     error: OspreyError | None = None
     try:
         task()
     except OspreyError as caught:
         error = caught
-    all_errors = gather(world, None if error is None else (type(error), str(error), int(error.exit_code)))
+    all_errors = gather(world, None if error is None else (str(error), int(error.exit_code)))
 
     def judge() -> None:
         assert all_errors is not None
         for rank, found in enumerate(all_errors):
             if found is None:
                 continue
-            kind, text, code = found
+            text, code = found
             told = OspreyError(text if rank == 0 else f"rank {rank}: {text}")
             told.exit_code = ExitCode(code)
             raise told

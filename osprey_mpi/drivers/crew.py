@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from osprey_mpi.comm import startup
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
+from osprey_mpi.continuity.budget import BudgetRule
 from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
 from osprey_mpi.continuity.leader import Leader, LeaderSettings
 from osprey_mpi.continuity.messages import Role
 from osprey_mpi.continuity.root import Root, RootSettings
-from osprey_mpi.continuity.budget import BudgetRule
 from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
 from osprey_mpi.drivers.loop import Loop, Machine
@@ -178,7 +178,7 @@ class Crew:
         )  # fmt: skip
 
     def _spread_snapshots(self) -> dict[str, Any]:
-        """Give every leader the snapshot of its flock; a flock that has none starts afresh. Collective over the world."""
+        """Give every leader the snapshot of its flock; one that has none starts afresh. Collective over the world."""
         parts: list[Any] | None = None
         opened = self.session.opened
         if opened is not None:

@@ -1,7 +1,8 @@
-"""Run the state machines of one rank: gather events, hand them over, carry out the actions. The same loop for every role.
+"""Run the state machines of one rank: gather events, hand them over, carry out the actions.
 
-Nothing here blocks. A rank that has nothing to do sleeps, for longer the longer nothing happens, until its evaluator
-has something or its time is up: ranks that spin would take the cores from those that evaluate.
+The loop is the same for every role. Nothing here blocks. A rank that has nothing to do sleeps, for longer the longer
+nothing happens, until its evaluator has something or its time is up: ranks that spin would take the cores from those
+that evaluate.
 """
 
 from __future__ import annotations
@@ -16,8 +17,22 @@ from typing import Protocol
 from osprey_mpi.comm.channel import Channel
 from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.events import (
-    Action, Append, CancelEvaluations, Conclude, Evaluate, Event, Finish, HaltEvaluation, Log, Received, Reported, Send,
-    StopAsked, Tick, WriteCheckpoint, WriteStatus,
+    Action,
+    Append,
+    CancelEvaluations,
+    Conclude,
+    Evaluate,
+    Event,
+    Finish,
+    HaltEvaluation,
+    Log,
+    Received,
+    Reported,
+    Send,
+    StopAsked,
+    Tick,
+    WriteCheckpoint,
+    WriteStatus,
 )  # fmt: skip
 from osprey_mpi.continuity.messages import Message, Order, Role
 from osprey_mpi.drivers.convert import event_of, task_of
@@ -25,7 +40,7 @@ from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.task import Evaluator
 
 TICK_S = 0.020  # what a leader has gathered goes up this often; well under a health cycle
-SHORTEST_S, LONGEST_S = 0.0003, 0.002  # sleep between looks: a message waits at most 2 ms, an idle rank costs about 1 % of a core
+SHORTEST_S, LONGEST_S = 0.0003, 0.002  # between looks: a message waits at most 2 ms, an idle rank takes 1 % of a core
 LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
 DRAIN_S = 5.0  # for the last messages to leave
 

@@ -18,7 +18,9 @@ def minimize(
     quiet: bool = True,
     **sections: Any,
 ) -> RunResult:
-    """Minimise a function and return the result. Collective over the ranks of the launch, if a launcher started this program.
+    """Minimise a function and return the result.
+
+    Collective over the ranks of the launch, if a launcher started this program.
 
     function: a callable `f(parameters)` or `f(parameters, context)`, evaluated in a thread of each rank, or the text
     "module:function", evaluated in a child process of each rank, which adds time limits and survives crashes.
@@ -39,7 +41,8 @@ def minimize(
     else:
         objective.setdefault("python", "minimize:function")
         objective.setdefault("isolation", "thread")
-    mapping = {"name": sections.pop("name", "minimize"), "objective": objective, "parameters": dict(parameters), **sections}
+    name = sections.pop("name", "minimize")
+    mapping = {"name": name, "objective": objective, "parameters": dict(parameters), **sections}
     request = Request(
         load=lambda: config_from_mapping(mapping),
         out=None if out is None else Path(out),

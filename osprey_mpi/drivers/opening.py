@@ -80,7 +80,8 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     limit = config.budget.evaluations
     if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:
         raise UsageError(
-            f"--max-evaluations is {limit}, but {folder.path} has {opened.tally.n_evaluations} already: a budget can only grow"
+            f"--max-evaluations is {limit}, but {folder.path} has {opened.tally.n_evaluations} already: a budget can "
+            "only grow"
         )
     best = opened.tally.best
     if best.id >= 0:

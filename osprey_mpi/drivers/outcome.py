@@ -63,11 +63,13 @@ class RunResult:
         if self.parameters is None:
             lines = ["no usable evaluation"]
         else:
-            lines = [f"best cost {self.cost!r}" + (f" (violates constraints by {self.violation:g})" if self.violation > 0 else "")]
+            broken = f" (violates constraints by {self.violation:g})" if self.violation > 0 else ""
+            lines = [f"best cost {self.cost!r}{broken}"]
             for name, value in self.parameters.items():
                 shown = value.tolist() if hasattr(value, "tolist") else value
                 text = repr(shown)
                 lines.append(f"  {name} = {text if len(text) <= 200 else text[:200] + ' ...'}")
-        lines.append(f"{self.n_evaluations} evaluations in {self.wall_s:.1f} s on {self.n_ranks} ranks, ended by: {self.reason}")
+        ranks = f"{self.n_ranks} rank{'s' if self.n_ranks > 1 else ''}"
+        lines.append(f"{self.n_evaluations} evaluations in {self.wall_s:.1f} s on {ranks}, ended by: {self.reason}")
         lines.append(f"results in {self.out}")
         return "\n".join(lines)

@@ -125,8 +125,9 @@ class Session:
         places = [place for place, _ in everybody]
         for place in places:
             log.info(
-                "rank %d on %s, pid %d, %d cores, device %s", place.rank, place.host, place.pid, place.n_cores, place.device
-            )
+                "rank %d on %s, pid %d, %d cores, device %s",
+                place.rank, place.host, place.pid, place.n_cores, place.device,
+            )  # fmt: skip
         devices = {device["uuid"]: {"host": place.host, **device} for place, found in everybody for device in found}
         log.info(
             "%d ranks, %d flocks, MPI: %s, fault tolerance: %s",

@@ -32,6 +32,7 @@ from osprey_mpi.evaluate.task import Outcome, Progress, Task
 CHUNK_BYTES = 1 << 20  # of points per slot: a few milliseconds of the fastest function, and small beside a rank
 CHUNK_ROWS = 512
 START_LIMIT_S = 300.0  # importing a large framework from a cold parallel file system takes minutes, not more
+CLOSE_LIMIT_S = 5.0  # past SIGKILL only a process stuck in a file system is left, and it must not hold up the run
 N_IDLE_DEATHS = 3  # a child that dies so often without evaluating anything will not do better the next time
 
 
@@ -180,7 +181,8 @@ class ProcessEvaluator:
             self._child.hang_up()
             self._dying.append(self._child)
             self._child = None
-        while self._dying:
+        end_s = time.monotonic() + CLOSE_LIMIT_S
+        while self._dying and time.monotonic() < end_s:
             self._dying = [child for child in self._dying if not _buried(child)]
             time.sleep(0.005 if self._dying else 0.0)
 

@@ -16,8 +16,7 @@ from osprey_mpi.search.scales import Scales
 
 Floats = NDArray[np.float64]
 
-# Results of older generations are facts only: with a population of half the workers a result is two or three
-# generations late; steps much older than that mislead the step size.
+# More than may still teach: the position of a late best is computed from them.
 KEPT = 8
 
 

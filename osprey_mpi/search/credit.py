@@ -33,15 +33,15 @@ class Credit:
     def __init__(self, d: int) -> None:
         self._d = d
         share = FIRST_SHARE_LARGE if d > LARGE else FIRST_SHARE
-        self._weights = np.array([1.0 - share, share])
-        self._used, self._open = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        self._last_record = np.zeros(2, dtype=np.int64)
+        # Lists, because NumPy scalars cost ten times as much, for every result.
+        self._weights = [1.0 - share, share]
+        self._used, self._open, self._last_record = [0, 0], [0, 0], [0, 0]
         self.n_told, self._period_end = 0, -1  # -1: the first dive has not ended
 
     def prefers_dive(self) -> bool:
         """Tell whose turn it is: the party that used least of its share."""
-        used = self._used / self._weights
-        return bool(used[Party.DIVE] < used[Party.HOVER])
+        hover, dive = (used / weight for used, weight in zip(self._used, self._weights, strict=True))
+        return dive < hover
 
     def charge(self, party: Party, n: int) -> None:
         """Book evaluations that were handed out."""
@@ -70,19 +70,20 @@ class Credit:
         """Weigh the parties again when a period is over; unit: evaluations per block of a batched objective, else 1."""
         if not has_dived or self.n_told < self._period_end:
             return
-        stale = self._last_record * 2 < self.n_told
-        self._weights = np.where(stale, STALE, 1.0)
-        self._used[:] = 0
+        self._weights = [STALE if 2 * last < self.n_told else 1.0 for last in self._last_record]
+        self._used = [0, 0]
         self._period_end = self.n_told + PERIOD * max(self._d, unit)
 
     def state(self) -> State:
         """Give everything that `load` needs; what is open counts as never asked."""
         counts = np.array([self.n_told, self._period_end], dtype=np.int64)
-        used = np.maximum(self._used - self._open, 0)
-        return {"weights": self._weights, "used": used, "records": self._last_record, "counts": counts}
+        told = [max(used - still_open, 0) for used, still_open in zip(self._used, self._open, strict=True)]
+        used, records = np.array(told, dtype=np.int64), np.array(self._last_record, dtype=np.int64)
+        return {"weights": np.array(self._weights), "used": used, "records": records, "counts": counts}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from `state`."""
-        self._weights, self._used, self._last_record = state["weights"], state["used"], state["records"]
+        self._weights, self._used = state["weights"].tolist(), state["used"].tolist()
+        self._last_record = state["records"].tolist()
         self.n_told, self._period_end = (int(number) for number in state["counts"])
-        self._open[:] = 0
+        self._open = [0, 0]

@@ -33,6 +33,8 @@ COARSE_STEPS = (1.0, 0.4, 0.12, 2.5)
 FINE_STEPS = (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6)
 # One call of a batched objective takes them all.
 BATCH_STEPS = (1.0, *np.geomspace(4.0, 1e-6, 45).tolist())
+# Where a call has room, the gradients at these many steps are taken in the same call as the steps: half the calls.
+LEAST_AHEAD, MOST_AHEAD = 6, 16
 FIRST_STEP = 0.05
 LONGEST_STEP = 0.5  # times sqrt(d)
 # Two evaluations of one point that differ by more than this share: noise, not the order of a parallel sum.
@@ -50,9 +52,9 @@ class Dive:
     seed, key: the random stream for hovering.
     """
 
-    def __init__(self, x: Floats, cost: float, *, is_first: bool, is_batched: bool, seed: int, key: int) -> None:
+    def __init__(self, x: Floats, cost: float, *, is_first: bool, batch: int, seed: int, key: int) -> None:
         self.x, self.cost = x.copy(), cost
-        self._is_batched, self._seed, self._key = is_batched, seed, key
+        self._batch, self._seed, self._key = batch, seed, key
         self.is_over, self.is_noisy, self._flock_best = False, False, math.inf
         self._curvature = curvature_for(x.size)
         self._gradient, self._direction = np.zeros(x.size), np.zeros(x.size)
@@ -61,6 +63,7 @@ class Dive:
         self._spot: HoverSpot | None = None
         self._inverse: Floats | None = None  # kept for hovering when the curvature is forgotten
         self._first_step, self._n_misses, self._is_central, self._gain = FIRST_STEP, 0, False, 0.0
+        self._h = FORWARD
         self._costs: deque[float] = deque(maxlen=FIRST_PATIENCE if is_first else PATIENCE)
         self.round = Round(0, Stage.START, 2 if is_first else 1)
         if not is_first and math.isfinite(cost):
@@ -71,45 +74,68 @@ class Dive:
         """Count the dimensions."""
         return self.x.size
 
+    @property
+    def _n_probes(self) -> int:
+        return 2 * self.d if self._is_central else self.d
+
     def points(self, rows: Indices) -> Floats:
-        """Give the positions (n, d) of some points of the present round."""
-        points = np.repeat(self.x[None, :], rows.size, axis=0)
-        if self.round.stage is Stage.GRADIENT:
-            columns = rows % self.d
-            points[np.arange(rows.size), columns] = self._probes(rows < self.d)[np.arange(rows.size), columns]
-        elif self.round.stage is Stage.HOVER:
+        """Give the positions (n, d) of some points of the present round.
+
+        A line search lists its steps first; one that looks ahead goes on with the probes around each of them.
+        """
+        stage = self.round.stage
+        if stage is Stage.START:
+            return np.repeat(self.x[None, :], rows.size, axis=0)
+        if stage is Stage.HOVER:
             assert self._spot is not None
-            points = self._spot.points(rows)
-        elif self.round.stage is not Stage.START:
-            points = np.clip(points + np.array(self._steps())[rows, None] * self._direction, 0.0, 1.0)
+            return self._spot.points(rows)
+        if stage is Stage.GRADIENT:
+            return self._probed(np.repeat(self.x[None, :], rows.size, axis=0), rows)
+        steps = np.array(self._steps(stage))
+        which = np.where(rows < steps.size, rows, (rows - steps.size) // self._n_probes)
+        points = np.clip(self.x + steps[which, None] * self._direction, 0.0, 1.0)
+        ahead = rows >= steps.size
+        points[ahead] = self._probed(points[ahead], (rows[ahead] - steps.size) % self._n_probes)
         return points
 
-    def _steps(self) -> tuple[float, ...]:
-        if self._is_batched:
-            return BATCH_STEPS
-        return COARSE_STEPS if self.round.stage is Stage.COARSE else FINE_STEPS
+    def _probed(self, points: Floats, probes: Indices) -> Floats:
+        """Move each of `points` (n, d) by the probe (n,) of a gradient: coordinate by coordinate up, then down."""
+        each, columns = np.arange(probes.size), probes % self.d
+        at = points[each, columns]
+        points[each, columns] = np.where(probes < self.d, self._up(at), np.maximum(at - self._h, 0.0))
+        return points
 
-    def _lengths(self) -> tuple[float, float]:
+    def _up(self, at: Floats) -> Floats:
+        if self._is_central:
+            return np.minimum(at + self._h, 1.0)
+        return np.where(at + self._h > 1.0, at - self._h, at + self._h)
+
+    def _steps(self, stage: Stage) -> tuple[float, ...]:
+        if self._batch == 1:
+            return COARSE_STEPS if stage is Stage.COARSE else FINE_STEPS
+        return self._steps_ahead() or BATCH_STEPS
+
+    def _steps_ahead(self) -> tuple[float, ...]:
+        """Give the steps whose gradients fit into the same call; none if a call has no room for a few of them."""
+        n = min(self._batch // (1 + self._n_probes), MOST_AHEAD)
+        return (1.0, *np.geomspace(2.5, 1e-5, n - 1).tolist()) if n >= LEAST_AHEAD else ()
+
+    def _difference(self) -> float:
         # A double is a float32 number by chance once in 5e8 times.
         if self.cost == float(np.float32(self.cost)):
-            return COARSE_FORWARD, COARSE_CENTRAL
-        return FORWARD, CENTRAL
-
-    def _probes(self, is_up: NDArray[np.bool_]) -> Floats:
-        """Give the coordinates (n, d) to probe: up, or down for the second half of central differences."""
-        forward, central = self._lengths()
-        h = central if self._is_central else forward
-        up = np.minimum(self.x + h, 1.0) if self._is_central else np.where(self.x + h > 1.0, self.x - h, self.x + h)
-        return np.where(is_up[:, None], up, np.maximum(self.x - h, 0.0))
+            return COARSE_CENTRAL if self._is_central else COARSE_FORWARD
+        return CENTRAL if self._is_central else FORWARD
 
     def _begin(self, stage: Stage) -> None:
+        self._h = self._difference()
         if stage is Stage.GRADIENT:
-            n = 2 * self.d if self._is_central else self.d
+            n = self._n_probes
         elif stage is Stage.HOVER:
             assert self._spot is not None
             n = self._spot.population
         else:
-            n = len(BATCH_STEPS if self._is_batched else COARSE_STEPS if stage is Stage.COARSE else FINE_STEPS)
+            n = len(self._steps(stage))
+            n += n * self._n_probes if self._batch > 1 and self._steps_ahead() else 0
         self.round = Round(self.round.number + 1, stage, n)
 
     def advance(self, flock_best: float) -> None:
@@ -127,25 +153,23 @@ class Dive:
             self._begin(Stage.GRADIENT)
 
     def _differentiated(self) -> None:
-        costs, d = self.round.costs, self.d
-        self._keep_best_probe()
-        up = self._probes(np.ones(1, dtype=bool))[0]
+        self._take_slope(self.round.costs)
+
+    def _take_slope(self, costs: Floats) -> None:
+        """Learn from the costs (n_probes,) around `x`, and search along the new direction."""
+        d = self.d
+        best = int(np.where(np.isnan(costs), np.inf, costs).argmin())
+        probe = self._probed(self.x[None, :].copy(), np.array([best]))[0]
+        self._probe = (probe, float(costs[best])) if costs[best] < self.cost else None
         if self._is_central:
-            down = self._probes(np.zeros(1, dtype=bool))[0]
-            gradient = (costs[:d] - costs[d:]) / (up - down)
+            gradient = (costs[:d] - costs[d:]) / (self._up(self.x) - np.maximum(self.x - self._h, 0.0))
         else:
-            gradient = (costs - self.cost) / (up - self.x)
+            gradient = (costs - self.cost) / (self._up(self.x) - self.x)
         gradient = np.where(np.isfinite(gradient), gradient, 0.0)
         if self._previous is not None:
             self._curvature.learn(self.x - self._previous[0], gradient - self._previous[1])
         self._previous, self._gradient = (self.x.copy(), gradient), gradient
         self._aim()
-
-    def _keep_best_probe(self) -> None:
-        costs = np.where(np.isnan(self.round.costs), np.inf, self.round.costs)
-        best = int(costs.argmin())
-        better = costs[best] < self.cost
-        self._probe = (self.points(np.array([best]))[0], float(costs[best])) if better else None
 
     def _aim(self) -> None:
         """Choose a direction and search along it; coordinates that a wall holds stay."""
@@ -164,16 +188,20 @@ class Dive:
         self._begin(Stage.COARSE)
 
     def _searched(self) -> None:
-        costs = np.where(np.isnan(self.round.costs), np.inf, self.round.costs)
+        n_steps = len(self._steps(self.round.stage))
+        costs = np.where(np.isnan(self.round.costs), np.inf, self.round.costs)[:n_steps]
         best = int(costs.argmin())
         if costs[best] < self.cost:
             x = self.points(np.array([best]))[0]
             self._gain = self.cost - float(costs[best])
             self.x, self.cost, self._n_misses = x, float(costs[best]), 0
             self.is_over = self._gives_up()
-            if not self.is_over:
+            if not self.is_over and self.round.costs.size > n_steps:
+                first = n_steps + best * self._n_probes
+                self._take_slope(self.round.costs[first : first + self._n_probes])
+            elif not self.is_over:
                 self._begin(Stage.GRADIENT)
-        elif self.round.stage is Stage.COARSE and not self._is_batched:
+        elif self.round.stage is Stage.COARSE and self._batch == 1:
             self._begin(Stage.FINE)
         else:
             self._missed()
@@ -222,7 +250,7 @@ class Dive:
     def state(self) -> dict[str, NDArray[Any]]:
         """Give everything that `load` needs, flat."""
         flags = [self._is_central, self.is_over, self.is_noisy]
-        numbers = [self.cost, self._first_step, self._gain, self._n_misses, *flags]
+        numbers = [self.cost, self._first_step, self._gain, self._h, self._n_misses, *flags]
         state = {
             "x": self.x,
             "numbers": np.array(numbers, dtype=np.float64),
@@ -244,12 +272,13 @@ class Dive:
         return state
 
     @classmethod
-    def load(cls, state: Mapping[str, NDArray[Any]], *, is_batched: bool, seed: int, key: int) -> Dive:
+    def load(cls, state: Mapping[str, NDArray[Any]], *, batch: int, seed: int, key: int) -> Dive:
         """Continue from `state`."""
-        made = cls(state["x"], math.nan, is_first=False, is_batched=is_batched, seed=seed, key=key)
+        made = cls(state["x"], math.nan, is_first=False, batch=batch, seed=seed, key=key)
         numbers = [float(number) for number in state["numbers"]]
-        made.cost, made._first_step, made._gain, made._n_misses = *numbers[:3], int(numbers[3])
-        made._is_central, made.is_over, made.is_noisy = (bool(number) for number in numbers[4:])
+        made.cost, made._first_step, made._gain, made._h = numbers[:4]
+        made._n_misses = int(numbers[4])
+        made._is_central, made.is_over, made.is_noisy = (bool(number) for number in numbers[5:])
         made._gradient, made._direction = state["gradient"], state["direction"]
         made._costs = deque(state["costs"].tolist(), maxlen=int(state["patience"]))
         if "previous_x" in state:

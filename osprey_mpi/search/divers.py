@@ -37,7 +37,7 @@ class Divers:
 
     def __init__(self, d: int, seed: int, flock: int, batch: int, is_on: bool) -> None:
         self.is_on, self.n_ended = is_on, 0
-        self._d, self._seed, self._flock, self._is_batched = d, seed, flock, batch > 1
+        self._d, self._seed, self._flock, self._batch = d, seed, flock, batch
         self._dive: Dive | None = None
 
     @property
@@ -72,7 +72,7 @@ class Divers:
         return (self._flock << 32) | self.n_ended
 
     def _new(self, x: Floats, cost: float, is_first: bool) -> Dive:
-        return Dive(x, cost, is_first=is_first, is_batched=self._is_batched, seed=self._seed, key=self._key)
+        return Dive(x, cost, is_first=is_first, batch=self._batch, seed=self._seed, key=self._key)
 
     def take(self, n: int) -> tuple[Ticket, Floats]:
         """Hand out up to `n` open points: their ticket and positions (m, d)."""
@@ -110,4 +110,4 @@ class Divers:
         """Continue from `state`."""
         self.is_on, self.n_ended = bool(state["counts"][0]), int(state["counts"][1])
         dive = part_of(state, "dive")
-        self._dive = Dive.load(dive, is_batched=self._is_batched, seed=self._seed, key=self._key) if dive else None
+        self._dive = Dive.load(dive, batch=self._batch, seed=self._seed, key=self._key) if dive else None

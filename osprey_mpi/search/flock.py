@@ -100,7 +100,7 @@ class Flock:
         return self._best
 
     def set_parallelism(self, n_in_flight: int) -> None:
-        """Fit the search to the number of evaluations in flight; never call it in a run that must repeat exactly."""
+        """Fit the search to the evaluations in flight, points not blocks; not in a run that must repeat exactly."""
         self._hunt.set_parallelism(n_in_flight)
 
     def ask(self, first: int, n: int) -> Proposal:
@@ -147,11 +147,12 @@ class Flock:
         positions: Floats | None = None,
         steer: bool = True,
         violations: Floats | None = None,
+        scale: float = 1.0,
     ) -> None:
         """Take the results of the block that begins at `first`, once, when it is complete.
 
         costs: (n,), NaN where an evaluation failed; generation: the distribution it was really drawn from, -1 for
-        explicit points; latent: (n, n_dims), drawn again if None, times the factor of a scaled distribution;
+        explicit points; latent: (n, n_dims), drawn again if None; scale: the factor of a scaled distribution;
         positions: (n, n_dims), computed again if None, which needs a remembered generation; violations: (n,) >= 0;
         steer: False for stale results, which may improve the best and nothing else (a dive takes its points all the
         same: what a place costs does not age).
@@ -168,6 +169,7 @@ class Flock:
         n = costs.size
         if latent is None:
             latent = streams.latent(self._seed, first, n, self._space)
+        latent = self._as_scaled(latent, scale)
         self._credit.close(Party.HOVER, max(n, self._batch))
         self._improve_hovered(first, costs, major, minor, positions, latent, generation, None)
         if not steer:
@@ -189,17 +191,27 @@ class Flock:
         positions: Floats | None = None,
         steer: bool = True,
         violations: Floats | None = None,
+        scale: float = 1.0,
     ) -> None:
         """Take the s best of a hovered block of `n` points: costs (s,), latent (s, n_dims), see `osprey.n_survivors`.
 
         ids: (s,), for the best's id; the other arguments are those of `tell`.
         """
+        latent = self._as_scaled(latent, scale)
         costs = np.where(np.isfinite(costs), costs, np.nan)
         major, minor = ranking.keys(costs, violations)
         self._credit.close(Party.HOVER, max(n, self._batch))
         self._improve_hovered(first, costs, major, minor, positions, latent, generation, ids)
         if steer:
             self._hunt.tell(latent, major, minor, generation, n)
+
+    def _as_scaled(self, latent: Floats, scale: float) -> Floats:
+        """Express latent numbers in terms of the unscaled distribution; a choice has no scale."""
+        if scale == 1.0:
+            return latent
+        scaled = latent.copy()
+        scaled[:, : self._space.n_numeric] *= scale
+        return scaled
 
     def _tell_explicit(self, first: int, block: _Open, costs: Floats, major: Floats, minor: Floats) -> None:
         assert costs.size == len(block.positions), "an explicit block is told whole"

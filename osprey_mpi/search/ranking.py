@@ -37,6 +37,8 @@ def _finite_first(cost: float) -> float:
 def keys(costs: Floats, violations: Floats | None) -> tuple[Floats, Floats]:
     """Give the major and the minor sort key (n,) each: violation (infinite if failed) and cost."""
     failed = np.isnan(costs)
+    if violations is None and not failed.any():
+        return np.zeros(costs.size), costs
     minor = np.where(failed, np.inf, costs)
     major = np.zeros(costs.size) if violations is None else np.maximum(violations, 0.0)
     return np.where(failed & ~(major > 0.0), np.inf, major), minor

@@ -1,11 +1,17 @@
 """A whole run in one process: the real state machines, with simulated evaluations, disk and network.
 
+Faults that can be made
+-----------------------
+* messages of chosen classes are lost, repeated or overtaken (Weather); the protocol heals this for Delta alone
+* a rank dies (`kill`), or stands still for a while and comes back (`pause`)
+* any rank gets a signal (`stop`); everything ends at any moment, and only the disk remains
+
 Invariants, checked after every event
 -------------------------------------
 * every machine's own `check()`
-* what is on the disk counts every id once, and never more than the budget
+* what is on the disk counts every id once
 * the best point on the disk never gets worse
-* what status shows is on the disk
+* at the end of a run everything that was counted is on the disk, unless it says that it stopped short
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from osprey_mpi.continuity.events import (
     Evaluated,
     Event,
     Finish,
+    Log,
     Received,
     Send,
     StopAsked,
@@ -35,12 +42,12 @@ from osprey_mpi.continuity.events import (
     WriteCheckpoint,
 )
 from osprey_mpi.continuity.messages import Order, Role
-from osprey_mpi.continuity.records import EXPLICIT, RECORD
+from osprey_mpi.continuity.records import EXPLICIT, FINAL, PIECE, RECORD, Status
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.continuity.tally import Tally
-from osprey_mpi.search import streams
+from osprey_mpi.errors import ExitCode
+from osprey_mpi.search import osprey, streams
 from osprey_mpi.search.distribution import Distribution
-from osprey_mpi.search.osprey import hover
 from osprey_mpi.search.space import Space
 from osprey_mpi.simulate.network import Network, Queue, Weather
 
@@ -55,23 +62,47 @@ class VirtualDisk:
     tally: Tally = field(default_factory=Tally)
     groups: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
     n_rows: int = 0
+    records: list[NDArray[Any]] = field(default_factory=list)
+    values: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def costs(self) -> dict[int, float]:
+        """Return the cost of every id that has a final row, the first one."""
+        costs: dict[int, float] = {}
+        for rows in self.records:
+            for row in rows[np.isin(rows["status"], FINAL)]:
+                costs.setdefault(int(row["id"]), float(row["cost"]))
+        return costs
 
     def append(self, action: Append) -> None:
         """Write rows."""
-        pieces = np.array([], dtype=[("first", "<i8"), ("row_start", "<i8"), ("row_stop", "<i8"), ("n_failed", "<i4")])
-        final = action.records[action.records["status"] <= 2]
-        ranges = [(int(id), 0, 1, 0) for id in final["id"]] + [(int(b["first"]), 0, int(b["n"]), 0) for b in action.blocks]
+        final = action.records["id"][np.isin(action.records["status"], FINAL)]
+        pieces = np.zeros(len(final) + len(action.blocks), PIECE)
+        pieces["first"] = np.concatenate([final, action.blocks["first"]])
+        pieces["row_stop"] = np.concatenate([np.ones(len(final), np.int64), action.blocks["n"]])
         before = self.tally.best.key
-        self.tally.enter(np.array(ranges, pieces.dtype), action.records, action.values)
+        self.tally.enter(pieces, action.records, action.values)
+        self.records.append(action.records)
+        self.values.append(action.values)
         self.n_rows += len(action.records)
         assert self.tally.best.key <= before, "the best point on the disk got worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Hold an order with its points (n, n_dims); latent None: they were given."""
+
+    order: Order
+    generation: int
+    positions: NDArray[np.float64]
+    latent: NDArray[np.float64] | None
 
 
 class Cluster:
     """Simulate one life of a run.
 
     machines: rank -> role -> machine. objective: value rows (n, n_columns) -> costs (n,). duration_s: seconds of one
-    evaluation of a rank.
+    evaluation of a rank. disk_error: why the disk cannot be written now, "" when it can.
+    batch: above 1 the rows of an order are evaluated in one call, of which captures and survivors are kept.
     """
 
     def __init__(
@@ -84,14 +115,20 @@ class Cluster:
         objective: Callable[[NDArray[np.float64]], NDArray[np.float64]],
         duration_s: Callable[[int, np.random.Generator], float],
         weather: Weather | None = None,
+        disk_error: Callable[[], str] = lambda: "",
+        batch: int = 1,
     ) -> None:
         self.machines, self.space, self.seed, self.disk = machines, space, seed, disk
-        self.objective, self.duration_s = objective, duration_s
+        self.objective, self.duration_s, self.disk_error = objective, duration_s, disk_error
+        self._batch = batch
         self.rng = np.random.default_rng([seed, 1])
         self.queue = Queue()
         self.network = Network(self.queue, weather or Weather(), np.random.default_rng([seed, 2]), self._deliver)
         self.exit_codes: dict[int, int] = {}
         self.dead: set[int] = set()
+        self.logs: list[str] = []
+        self._paused: dict[int, list[Callable[[], None]]] = {}  # rank -> what it finds when it comes back
+        self._disk_free_at = 0.0
         self.n_sent = 0
         self._evaluating: dict[int, int] = {}  # rank -> serial of what runs, so that a cancelled one is ignored
         for rank in machines:
@@ -115,6 +152,16 @@ class Cluster:
         """Let a rank die: it handles and sends nothing more."""
         self.dead.add(rank)
 
+    def pause(self, rank: int, for_s: float) -> None:
+        """Let a rank stand still, as SIGSTOP does; what is sent to it meanwhile waits."""
+        self._paused[rank] = []
+
+        def wake() -> None:
+            for callback in self._paused.pop(rank):
+                callback()
+
+        self.queue.at(self.queue.now + for_s, wake)
+
     def stop(self, rank: int, reason: str = "signal TERM") -> None:
         """Give a rank a signal."""
         self._give(rank, max(self.machines[rank]), StopAsked(reason))
@@ -122,16 +169,27 @@ class Cluster:
     def _alive(self, rank: int) -> bool:
         return rank not in self.dead and rank not in self.exit_codes
 
+    def _later(self, rank: int, callback: Callable[[], None]) -> bool:
+        """Keep for later what happens to a rank that stands still."""
+        if rank in self._paused:
+            self._paused[rank].append(callback)
+            return True
+        return False
+
     def _ticker(self, rank: int) -> Callable[[], None]:
         def tick() -> None:
+            if self._later(rank, tick):
+                return
             if self._alive(rank):
                 for role in list(self.machines[rank]):
-                    self._give(rank, role, Tick())
+                    self._give(rank, role, Tick(self.network.is_sendable(rank)))
                 self.queue.at(self.queue.now + TICK_S, tick)
 
         return tick
 
     def _deliver(self, source: int, destination: int, tag: int, data: bytes) -> None:
+        if self._later(destination, lambda: self._deliver(source, destination, tag, data)):
+            return
         # A rank that has finished still passes on what its own machines told each other, as the real loop does.
         if self._alive(destination) or (source == destination and destination not in self.dead):
             self._give(destination, Role(tag), Received(source, decode(data)))
@@ -151,64 +209,95 @@ class Cluster:
                 if destination == rank:
                     self.queue.at(self.queue.now, lambda: self._deliver(rank, rank, int(role), encode(message)))
                 else:
-                    self.network.send(rank, destination, int(role), encode(message))
+                    self.network.send(rank, destination, int(role), encode(message), type(message))
             case Evaluate():
                 self._evaluate(rank, action)
             case CancelEvaluations():
                 self._evaluating[rank] = self._evaluating.get(rank, 0) + 1
             case Append(serial):
                 self._append(rank, action, serial)
-            case WriteCheckpoint(groups):
-                self.disk.groups = {name: dict(arrays) for name, arrays in groups.items()}
+            case WriteCheckpoint():
+                self._write(rank, lambda: self._write_checkpoint(action))
+            case Log(text, warning):
+                self.logs.append(text if not warning else f"warning: {text}")
             case Finish(exit_code):
                 self.exit_codes[rank] = exit_code
-            case Conclude():
-                assert self.root.tally.n_evaluations == self.disk.tally.n_evaluations
+            case Conclude(exit_code):
+                assert exit_code == ExitCode.STOPPED or self.root.tally.n_evaluations == self.disk.tally.n_evaluations
 
     def _append(self, rank: int, action: Append, serial: int) -> None:
         def written() -> None:
-            if self._alive(rank):
+            error = self.disk_error()
+            if not error:
                 self.disk.append(action)
-                self._give(rank, Role.ROOT, Appended(serial))
+            self._give(rank, Role.ROOT, Appended(serial, error))
 
-        self.queue.at(self.queue.now + DISK_S, written)
+        self._write(rank, written)
+
+    def _write(self, rank: int, write: Callable[[], None]) -> None:
+        """Write after what is being written; a rank that dies before it is done has written nothing."""
+        self._disk_free_at = max(self._disk_free_at, self.queue.now) + DISK_S
+
+        def done() -> None:
+            if self._alive(rank):
+                write()
+
+        self.queue.at(self._disk_free_at, done)
+
+    def _write_checkpoint(self, action: WriteCheckpoint) -> None:
+        self.disk.groups = {name: dict(arrays) for name, arrays in action.groups.items()}
 
     def _evaluate(self, rank: int, action: Evaluate) -> None:
         order = action.order
-        serial = self._evaluating[rank] = self._evaluating.get(rank, 0) + 1
-        explicit = order.positions.size > 0
-        if explicit:
-            positions, generation = order.positions, EXPLICIT
+        self._evaluating[rank] = self._evaluating.get(rank, 0) + 1
+        if order.positions.size:
+            block = Block(order, EXPLICIT, order.positions, None)
         else:
-            assert action.steer is not None
+            assert action.steer is not None, "a worker is steered before its first order"
             steer = action.steer
             factor = steer.factor[:, 0] if steer.factor.shape[1] == 1 else steer.factor
             drawn = Distribution(steer.generation, steer.mean, steer.sigma, factor, steer.probabilities)
-            positions = hover(drawn, streams.latent(self.seed, order.first, order.n, self.space), self.space)
-            generation = steer.generation
-        self._row(rank, serial, order, generation, positions, order.row_start)
+            latent = streams.latent(self.seed, order.first, order.n, self.space)
+            block = Block(order, steer.generation, osprey.hover(drawn, latent, self.space), latent)
+        self._call(rank, self._evaluating[rank], block, order.row_start)
 
-    def _row(
-        self, rank: int, serial: int, order: Order, generation: int, positions: NDArray[np.float64], row: int
-    ) -> None:
+    def _call(self, rank: int, serial: int, block: Block, row: int) -> None:
         began = self.queue.now
+        order = block.order
+        stop = order.row_stop if self._batch > 1 else row + 1
 
         def finished() -> None:
+            if self._later(rank, finished):
+                return
             if not self._alive(rank) or self._evaluating[rank] != serial:
                 return
-            point = positions[row : row + 1]
-            values = self.space.decode(point)
-            costs = self.objective(values)
-            records = np.zeros(1, RECORD)
-            records["id"], records["cost"], records["generation"] = order.first + row, costs, generation
-            records["t_start_s"], records["t_end_s"], records["attempt"] = began, self.queue.now, order.attempt
-            last = row + 1 == order.row_stop
-            event = Evaluated(
-                order, generation, row, row + 1, records, values, point, costs, np.zeros(1), self.queue.now - began
-            )
-            self._give(rank, Role.WORKER, event)
-            if not last:
-                self._row(rank, serial, order, generation, positions, row + 1)
+            self._give(rank, Role.WORKER, self._outcome(block, row, stop, began))
+            self._give(rank, Role.WORKER, Tick(self.network.is_sendable(rank)))
+            if stop < order.row_stop:
+                self._call(rank, serial, block, stop)
 
         self.queue.at(began + self.duration_s(rank, self.rng), finished)
 
+    def _outcome(self, block: Block, row: int, stop: int, began: float) -> Evaluated:
+        """Evaluate rows [row, stop) of a block; of a batch keep what a batched evaluator keeps."""
+        order = block.order
+        points = block.positions[row:stop]
+        values = self.space.decode(points)
+        costs = self.objective(values)
+        records = np.zeros(stop - row, RECORD)
+        records["id"], records["cost"] = np.arange(order.first + row, order.first + stop), costs
+        records["t_start_s"], records["t_end_s"] = began, self.queue.now
+        records["generation"], records["attempt"] = block.generation, order.attempt
+        records["status"] = np.where(np.isnan(costs), Status.FAILED, Status.OK)
+        reasons = {int(id): "the returned cost is nan" for id in records["id"][np.isnan(costs)]}
+        kept = np.arange(stop - row)
+        survivors = None
+        if self._batch > 1:
+            kept = np.flatnonzero(costs < np.fmin.accumulate(np.concatenate([[np.inf], costs]))[:-1])
+            if block.latent is not None:
+                best = osprey.survivors(costs, osprey.n_survivors(order.n, self.space.n_dims))
+                survivors = best, block.latent[row:stop][best]
+        return Evaluated(
+            order, block.generation, row, stop, records[kept], values[kept], points[kept], costs, np.zeros(stop - row),
+            self.queue.now - began, survivors, reasons,
+        )  # fmt: skip

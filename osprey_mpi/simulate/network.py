@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from osprey_mpi.continuity.messages import Delta, Message
+
 
 @dataclass(frozen=True, slots=True)
 class Weather:
     """Say how bad the network is.
 
     delay_s: median of the log-normal delay, sigma its spread. Shares of messages that are lost, repeated, or take a way
-    of their own, on which later ones may overtake them (MPI does none of these; a recovery may look like it).
+    of their own, up to `late_s` late, on which later ones may overtake them; of these classes only. MPI does none of
+    it. A recovery may look like it for deltas, which is why they are the ones that the protocol promises to heal.
+    busy: share of the time in which a rank has no free send slot.
     """
 
     delay_s: float = 0.001
@@ -22,6 +26,9 @@ class Weather:
     lost: float = 0.0
     repeated: float = 0.0
     overtaken: float = 0.0
+    late_s: float = 0.2
+    classes: tuple[type[Message], ...] = (Delta,)
+    busy: float = 0.0
 
 
 class Queue:
@@ -57,14 +64,21 @@ class Network:
     deliver: Callable[[int, int, int, bytes], None]  # source, destination, tag, data
     _free_at: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def send(self, source: int, destination: int, tag: int, data: bytes) -> None:
+    def send(self, source: int, destination: int, tag: int, data: bytes, kind: type[Message]) -> None:
         """Send a message on its way."""
         weather, rng = self.weather, self.rng
-        if rng.random() < weather.lost:
+        fragile = kind in weather.classes
+        if fragile and rng.random() < weather.lost:
             return
-        for _ in range(2 if rng.random() < weather.repeated else 1):
+        for _ in range(2 if fragile and rng.random() < weather.repeated else 1):
             arrival = self.queue.now + weather.delay_s * float(rng.lognormal(0.0, weather.sigma))
-            if rng.random() >= weather.overtaken:
+            if fragile and rng.random() < weather.overtaken:
+                arrival += float(rng.uniform(0.0, weather.late_s))
+            else:
                 arrival = max(arrival, self._free_at.get((source, destination), 0.0))
                 self._free_at[source, destination] = arrival
             self.queue.at(arrival, lambda: self.deliver(source, destination, tag, data))
+
+    def is_sendable(self, rank: int) -> bool:
+        """Tell whether a rank has a free send slot now."""
+        return self.weather.busy == 0.0 or bool(self.rng.random() >= self.weather.busy)

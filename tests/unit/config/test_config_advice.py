@@ -37,7 +37,7 @@ def test_no_advice_where_the_program_fits(make: Callable[..., Config]) -> None:
             "500 evaluations for 90 dimensions",
         ),
         ({"budget": {"evaluations": 400}, "parameters": {"x": X | {"size": 4}}}, 4, "random search or plain pycma"),
-        ({"budget": {"evaluations": 300}}, 8, "8 ranks, 256 points a call, can evaluate more at once"),
+        ({"budget": {"evaluations": 250}}, 8, "8 ranks, 32 points a call, can evaluate more at once"),
         ({"objective": {"python": "m:f"}, "budget": {"evaluations": 999}}, 16, "Flocks of 16 for 1 dimensions"),
         ({"budget": {"stagnation": 99}}, None, "neither evaluations nor walltime"),
         ({"constraints": ["x == 0.5"]}, None, "holds almost nowhere"),

@@ -22,7 +22,7 @@ budget: {evaluations: 100}
 
 def test_small_config_has_the_documented_defaults(load: Callable[..., Config], tmp_path: Path) -> None:
     config = load(SMALL)
-    assert (config.seed, config.objective.batch, config.objective.kind) == (0, 256, "builtin")
+    assert (config.seed, config.objective.batch, config.objective.kind) == (0, 32, "builtin")
     assert (config.continuity.cycle_s, config.continuity.suspect_after_s, config.continuity.lost_after_s) == (1, 5, 30)
     assert (config.checkpoint.interval_s, config.checkpoint.keep) == (30, 3)
     assert (config.swarm.flock_size, config.swarm.search.dives, config.swarm.search.sigma) == (16, "auto", 0.2)

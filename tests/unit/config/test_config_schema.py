@@ -53,7 +53,7 @@ def test_json_there_and_back_is_lossless(tmp_path: Path) -> None:
 
 def test_json_holds_every_default(make: Callable[..., Config]) -> None:
     stored = json.loads(make().to_json())["config"]
-    assert stored["objective"]["batch"] == 256
+    assert stored["objective"]["batch"] == 32
     assert stored["continuity"] == {"cycle": 1.0, "stale_window": 3, "suspect_after": 5.0, "lost_after": 30.0}
 
 
@@ -101,7 +101,7 @@ def test_configs_cannot_be_changed(make: Callable[..., Config]) -> None:
 @pytest.mark.parametrize(
     ("objective", "batch", "runs_in"),
     [
-        ({"builtin": "sphere"}, 256, "none"),
+        ({"builtin": "sphere"}, 32, "none"),
         ({"builtin": "sphere", "batch": 1}, 1, "none"),
         ({"python": "m:f"}, 1, "process"),
         ({"python": "m:f", "isolation": "thread"}, 1, "thread"),

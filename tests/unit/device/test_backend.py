@@ -95,7 +95,7 @@ def test_cuda_without_a_gpu_is_an_environment_fault(monkeypatch: pytest.MonkeyPa
     with pytest.raises(EnvironmentFault, match="device is cuda, but CuPy finds no usable GPU or driver"):
         select("cuda")
     install(monkeypatch, FakeCuPy(1, broken=True))
-    with pytest.raises(EnvironmentFault, match="GPU 0 of 1 visible cannot be used: RuntimeError: .*invalid device ordinal"):
+    with pytest.raises(EnvironmentFault, match=r"GPU 0 of 1 visible cannot be used: .*invalid device"):
         select("cuda")
     fallen_back = select("auto")  # a GPU in exclusive mode that another process holds, for one
     assert fallen_back.name == "numpy" and "invalid device ordinal" in fallen_back.reason

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from osprey_mpi.config.parameters import CategoricalParameter, FixedParameter, IntegerParameter, RealParameter
 from osprey_mpi.config.running import Search
 from osprey_mpi.search import streams
+from osprey_mpi.search.distribution import Distribution
 from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover, n_survivors, survivors
 from osprey_mpi.search.space import Space
@@ -135,13 +136,51 @@ def asynchronous(
     return None
 
 
-def batched(
-    space: Space, costs_of: Callable[[Floats], Floats], seed: int, batch: int, target: float, n_most: int, **search: Any
+def crowded(
+    space: Space,
+    costs_of: Callable[[Floats], Floats],
+    seed: int,
+    batch: int,
+    n_workers: int,
+    target: float,
+    n_most: int,
 ) -> int | None:
-    """Count the calls of `batch` points to `target`."""
+    """Count the blocks to `target` with hovering workers of equal speed and log-normal times (sigma 1/2)."""
+    flock = Flock(space, Search(dives=False), seed, 1, batch)
+    flock.set_parallelism(n_workers * batch)
+    random = np.random.default_rng(seed)
+    running: list[tuple[float, int, Distribution]] = []
+    for number in range(n_most):
+        now_s = 0.0
+        if number >= n_workers:
+            now_s, told, distribution = heapq.heappop(running)
+            latent = streams.latent(seed, told * batch, batch, space)
+            costs = costs_of(space.decode(hover(distribution, latent, space)))
+            kept = survivors(costs, n_survivors(batch, space.n_dims))
+            flock.tell_survivors(told * batch, batch, costs[kept], latent[kept], distribution.generation)
+            if flock.best is not None and flock.best.cost <= target:
+                return number - n_workers + 1
+        flock.ask(number * batch, batch)
+        heapq.heappush(running, (now_s + random.lognormal(0.0, 0.5), number, flock.distribution))
+    return None
+
+
+def batched(
+    space: Space,
+    costs_of: Callable[[Floats], Floats],
+    seed: int,
+    batch: int,
+    target: float,
+    n_most: int,
+    restores: bool = False,
+    **search: Any,
+) -> int | None:
+    """Count the calls of `batch` points to `target`; restores: by way of a snapshot after each call."""
     flock = Flock(space, Search(**search), seed, 1, batch)
     for call in range(n_most):
         first = call * batch
+        if restores:
+            flock = Flock.restore(flock.snapshot(), space, Search(**search), seed, 1, batch)
         proposal = flock.ask(first, batch)
         if proposal.positions is not None:
             flock.tell(first, costs_of(space.decode(proposal.positions)), -1)

