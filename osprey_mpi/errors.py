@@ -18,9 +18,13 @@ class ExitCode(IntEnum):
 
 
 class OspreyError(Exception):
-    """Carry one sentence for the user and the exit code that goes with it."""
+    """Carry one sentence for the user and the exit code that goes with it.
+
+    is_agreed: all ranks of the launch end with it, so that none waits for another.
+    """
 
     exit_code: ExitCode = ExitCode.CONFIG
+    is_agreed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

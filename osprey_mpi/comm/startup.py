@@ -27,7 +27,7 @@ _OPEN_MPI_DEFAULTS = {
     "OMPI_MCA_mpi_yield_when_idle": "0",  # our loop sleeps by itself; a yield in every look costs a time slice
 }
 _FT_VARIABLE = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
-CODE_TAG = 9  # beside the roles of continuity.messages
+CODE_TAG, END_TAG = 9, 10  # beside the roles of continuity.messages
 IDLE_S = 0.005
 SPEAK_S = 2.0
 START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed ranks took up to that
@@ -125,6 +125,18 @@ def die(world: World) -> None:
     world.comm.Abort(1)
 
 
+def break_off(world: World, text: str, exit_code: int) -> None:
+    """End all ranks after a refusal that only this one knows of: the sentence, then Abort with its exit code.
+
+    Alone it returns, and the error takes its way.
+    """
+    if world.comm is None:
+        return
+    sys.stderr.write(f"osprey: {text}\n")
+    sys.stderr.flush()
+    world.comm.Abort(exit_code)
+
+
 def broadcast(world: World, value: Any) -> Any:
     """Return rank 0's value (text or numbers) on every rank. Collective over the world."""
     return value if world.comm is None else world.comm.bcast(value, root=0)
@@ -170,6 +182,30 @@ def await_code(world: World, ended: Callable[[], bool]) -> int | None:
             return None
         time.sleep(IDLE_S)
     return int(world.comm.recv(source=0, tag=CODE_TAG))
+
+
+def assemble(world: World, limit_s: float, exit_code: int) -> None:
+    """Wait for all ranks before the last collectives, which no rank could leave without the others.
+
+    Collective over the world. Rank 0 waits `limit_s`; then it names who did not come and ends the launch: all that is
+    to be kept is on disk by now.
+    """
+    if world.comm is None:
+        return
+    nothing = bytearray()
+    if world.rank > 0:
+        world.comm.Send(nothing, dest=0, tag=END_TAG)
+        return
+    missing = set(range(1, world.n_ranks))
+    deadline = time.monotonic() + limit_s
+    while missing:
+        for rank in [rank for rank in missing if world.comm.Iprobe(source=rank, tag=END_TAG)]:
+            world.comm.Recv(nothing, source=rank, tag=END_TAG)
+            missing.discard(rank)
+        if missing and time.monotonic() > deadline:
+            names = ", ".join(str(rank) for rank in sorted(missing))
+            break_off(world, f"no answer from rank {names} at the end; everything is on disk, ending all", exit_code)
+        time.sleep(IDLE_S if missing else 0.0)
 
 
 def _hints(launch: Launch) -> str:

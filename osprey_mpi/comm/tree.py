@@ -116,8 +116,8 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     group = next((head for head, members in tree.groups.items() if rank in members), None)
     group_comm = comm.Split(none if group is None else group, rank)
 
-    def held(made: MPI.Intracomm) -> MPI.Intracomm | None:
-        return made if made != MPI.COMM_NULL else None
+    def held(made: MPI.Comm) -> MPI.Intracomm | None:
+        return made if isinstance(made, MPI.Intracomm) and made != MPI.COMM_NULL else None
 
     return Communicators(held(flock_comm), held(leaders_comm), held(group_comm))
 

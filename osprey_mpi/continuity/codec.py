@@ -112,7 +112,8 @@ def decode(data: bytes | bytearray | memoryview) -> Message:
         (code,) = _CODE.unpack_from(data)
         if not 0 <= code < len(_LAYOUTS):
             raise ValueError(f"unknown message code {code}")
-        return _LAYOUTS[code].decode(data)
+        layout: _Layout = _LAYOUTS[code]
+        return layout.decode(data)
     except (struct.error, UnicodeDecodeError) as error:
         raise ValueError(f"a message of {len(data)} bytes cannot be read: {error}") from error
 

@@ -213,7 +213,7 @@ class Dispatch:
         if order.row_start > 0:
             self.carry.complete()
         if not np.isnan(self.settings.penalty):
-            entry.costs[np.isnan(entry.costs)] = self.settings.penalty
+            entry.costs[np.isnan(entry.costs) & ~(entry.violations > 0.0)] = self.settings.penalty
         steer = self.settings.exact or self.cycle - order.cycle <= self.settings.stale_window
         scale = self.steering.scale(entry.worker, entry.generation)
         if entry.survivor_costs and not entry.explicit:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 NAP_S = 0.1  # a turn of the loop that takes longer than five ticks: the judge was not there to listen
-# A collector may be held up by a slow file system, and says nothing meanwhile; results.h5 of 10 million rows takes a
-# minute. A wait of five minutes without a word has no such reason.
-PATIENCE_S = 300.0
+# A collector that writes says nothing meanwhile, and a parallel file system whose server failed may take a quarter of
+# an hour to come back. A longer silence has no such reason.
+PATIENCE_S = 900.0
 
 
 class Health(Enum):

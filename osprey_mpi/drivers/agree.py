@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from osprey_mpi.comm import startup
 from osprey_mpi.comm.startup import World, broadcast, gather
 from osprey_mpi.errors import ExitCode, OspreyError
 
@@ -17,6 +19,28 @@ class SaidElsewhere(OspreyError):
     def __init__(self, exit_code: int) -> None:
         super().__init__("")
         self.exit_code = ExitCode(exit_code)
+        self.is_agreed = True
+
+
+@contextmanager
+def launched() -> Iterator[World]:
+    """Start MPI, and end it with the block. Collective over the launch.
+
+    An error that all ranks know of leaves as it is; any other ends the whole launch here, because nobody may wait for
+    a rank that is gone.
+    """
+    world = startup.start()
+    try:
+        yield world
+    except OspreyError as error:
+        if not error.is_agreed:
+            startup.break_off(world, str(error), int(error.exit_code))
+        startup.finish(world)
+        raise
+    except Exception:
+        startup.die(world)
+        raise
+    startup.finish(world)
 
 
 def on_root(world: World, task: Callable[[], T]) -> T | None:
@@ -30,6 +54,7 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
             error = caught
     code = broadcast(world, 0 if error is None else int(error.exit_code))
     if error is not None:
+        error.is_agreed = True
         raise error
     if code:
         raise SaidElsewhere(code)

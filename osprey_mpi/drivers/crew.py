@@ -92,10 +92,14 @@ class Crew:
         record = self.session.config.output.record
         return record == "all" or (record == "auto" and self.session.config.objective.batch == 1)
 
-    def announce(self, notes: Sequence[str]) -> None:
-        """Tell the user what he should know before the run."""
-        for note in notes:
-            self.progress.warn(note)
+    def announce(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
+        """Tell the user what is good to know before the run, and what is not as it should be."""
+        for text in notes:
+            self.log.info("%s", text)
+            self.progress.note(text)
+        for text in warnings:
+            self.log.warning("%s", text)
+            self.progress.warn(text)
 
     def work(self, signals: Signals) -> int:
         """Start the evaluator, run the loop, return the exit code."""
@@ -207,7 +211,8 @@ class Crew:
         return code
 
     def close(self) -> None:
-        """End child processes."""
+        """End child processes; leave the terminal as it was."""
+        self.progress.close()
         if self.evaluator is not None:
             self.evaluator.close()
 

@@ -13,6 +13,7 @@ from typing import Any
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.events import Append, Appended, Conclude, WriteCheckpoint, WriteStatus
+from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import StorageError
@@ -107,7 +108,7 @@ class Desk:
             exit_code=None if state.is_active else int(self.root.exit_code),
             reason=action.reason,
             n_evaluations=n_evaluations,
-            counts={status.name.lower(): n for status, n in counts.items()},
+            counts={Status(status).name.lower(): n for status, n in counts.items()},
             best=None if best.id < 0 else Best(best.cost, best.violation, self.space.parameters(best.values), best.id),
             n_ranks=self._n_ranks,
             n_flocks=self._n_flocks,

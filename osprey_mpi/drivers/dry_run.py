@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from osprey_mpi.comm import startup, tree
+from osprey_mpi.comm import tree
 from osprey_mpi.config import Config, advice
-from osprey_mpi.drivers.agree import on_root
+from osprey_mpi.drivers.agree import launched, on_root
+from osprey_mpi.drivers.session import flock_size
 from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover
 from osprey_mpi.search.space import Space
@@ -21,17 +22,14 @@ N_POINTS = 3  # first points shown
 
 def dry_run(load: Callable[[], Config], out: Path | None, format: str) -> None:
     """Print ranks, folder, budget, parameters and the first points. Collective over the launch."""
-    world = startup.start()
-    try:
+    with launched() as world:
         on_root(world, lambda: _show(describe(load(), out, world.n_ranks), format))
-    finally:
-        startup.finish(world)
 
 
 def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
     """Return what would run as plain JSON values."""
     space = Space(config.parameters, config.constraints)
-    placed = tree.plan(n_ranks, config.swarm.flock_size, config.objective.ranks)
+    placed = tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks)
     return {
         "name": config.name,
         "out": str((out or config.output_dir).absolute()),

@@ -27,7 +27,7 @@ RETRYABLE = {"failed": Status.FAILED, "lost": Status.LOST, "timeout": Status.TIM
 
 @dataclass(slots=True)
 class Opened:
-    """Hold an open run. snapshots: flock number -> arrays; notes: what the user should know."""
+    """Hold an open run. snapshots: flock number -> arrays; notes, warnings: what the user should know."""
 
     folder: RunFolder
     config: Config
@@ -37,6 +37,7 @@ class Opened:
     redo: Redo = field(default_factory=Redo)
     wall_before_s: float = 0.0
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def open_run(request: Request) -> Opened:
@@ -75,7 +76,7 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
 
     space = Space(config.parameters, config.constraints)
     rows = read_run(folder.path)
-    opened = Opened(folder, config, notes=list(rows.notes))
+    opened = Opened(folder, config, warnings=list(rows.notes))
     opened.tally = tally_of(rows)
     limit = config.budget.evaluations
     if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:
@@ -88,11 +89,12 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
         opened.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
     loaded = load_checkpoint(folder.path)
     if loaded is None:
-        opened.notes += skipped_checkpoints(folder.path)
+        opened.warnings += skipped_checkpoints(folder.path)
         opened.notes.append("no checkpoint to go on from: the search starts afresh, what was evaluated counts")
     else:
         groups, _, path, notes = loaded
-        opened.notes += [*notes, f"the search goes on from {path.name}"]
+        opened.warnings += notes
+        opened.notes.append(f"the search goes on from {path.name}")
         opened.snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in groups.items()}
     status, _ = folder.observe()
     opened.wall_before_s = 0.0 if status is None else status.wall_s
@@ -129,4 +131,7 @@ def redo_of(rows: Rows, space: Space, names: tuple[str, ...]) -> Redo:
     attempts = [int(chosen["attempt"].max())]
     if len(rows.attempts):
         attempts.append(int(rows.attempts["attempt"].max()))
-    return Redo(np.array(chosen["id"], np.int64), space.encode(rows.values[wanted]), max(attempts) + 1)
+    return Redo(
+        np.array(chosen["id"], np.int64), space.encode(rows.values[wanted]), max(attempts) + 1,
+        np.array(chosen["status"]),
+    )  # fmt: skip

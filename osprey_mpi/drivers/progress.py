@@ -1,10 +1,10 @@
-"""Show how a run goes on stderr: a live line on a terminal, plain lines otherwise."""
+"""Show how a run goes on stderr: a live bar on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from osprey_mpi.storage.status import RunStatus
@@ -14,53 +14,79 @@ MOST_WARNINGS = 10  # of one run on the console; all are in the logs
 
 
 class Progress:
-    """Print one line per status."""
+    """Show each status of a run, and the warnings that its user should see."""
 
     def __init__(self, name: str, *, quiet: bool, stream: TextIO | None = None) -> None:
         self._name, self._quiet = name, quiet
         self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream.isatty()
+        self._bar: Any = None
         self._shown_at = float("-inf")
         self._n_warnings = 0
-        self._shown = 0  # characters of the live line
         self._last: tuple[float, int] | None = None
 
     def update(self, status: RunStatus) -> None:
         """Show a status if it is time to."""
+        if self._quiet:
+            return
+        if self._stream.isatty():
+            self._show_bar(status)
+            return
         now = time.monotonic()
-        if self._quiet or (not self._live and status.state.is_active and now - self._shown_at < PLAIN_EVERY_S):
+        if status.state.is_active and now - self._shown_at < PLAIN_EVERY_S:
             return
         self._shown_at = now
-        line = self._line(status, now)
-        if self._live:
-            self._stream.write("\r" + line.ljust(self._shown))
-            self._shown = len(line)
-            if not status.state.is_active:
-                self._stream.write("\n")
-                self._shown = 0
-        else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+        self._write(f"{self._name}: {status.state} {summary(status)}{self._rate(status, now)}, {status.wall_s:.0f} s")
 
-    def _line(self, status: RunStatus, now: float) -> str:
-        budget = status.budget.get("evaluations")
-        done = f"{status.n_evaluations}/{budget}" if budget else f"{status.n_evaluations}"
-        rate = ""
-        if self._last is not None and now > self._last[0]:
-            rate = f", {(status.n_evaluations - self._last[1]) / (now - self._last[0]):.4g}/s"
-        self._last = (now, status.n_evaluations)
-        best = "none" if status.best is None or status.best.cost is None else f"{status.best.cost:.6g}"
-        bad = sum(status.counts.get(name, 0) for name in ("failed", "timeout", "lost"))
-        failed = f", {bad} without result" if bad else ""
-        return f"{self._name}: {status.state} {done} evaluations{rate}, best {best}{failed}, {status.wall_s:.0f} s"
+    def note(self, text: str) -> None:
+        """Show what is good to know."""
+        if not self._quiet:
+            self._write(f"osprey: {text}")
 
     def warn(self, text: str) -> None:
         """Show a warning, up to a bound; all of them are in the log."""
         self._n_warnings += 1
-        if self._n_warnings > MOST_WARNINGS:
+        if self._n_warnings <= MOST_WARNINGS:
+            more = " (further warnings only in the logs)" if self._n_warnings == MOST_WARNINGS else ""
+            self._write(f"osprey: {text}{more}")
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _write(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
             return
-        more = " (further warnings only in the logs)" if self._n_warnings == MOST_WARNINGS else ""
-        newline = "\n" if self._live and self._shown else ""
-        self._stream.write(f"{newline}osprey: {text}{more}\n")
+        self._stream.write(line + "\n")
         self._stream.flush()
-        self._shown = 0
+
+    def _rate(self, status: RunStatus, now: float) -> str:
+        last, self._last = self._last, (now, status.n_evaluations)
+        if last is None or now <= last[0]:
+            return ""
+        return f", {(status.n_evaluations - last[1]) / (now - last[0]):.4g}/s"
+
+    def _show_bar(self, status: RunStatus) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        if self._bar is None:
+            columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")
+            self._bar = Bar(*columns, TimeElapsedColumn(), console=Console(file=self._stream))
+            self._bar.add_task(self._name, total=status.budget.get("evaluations"), text="")
+            self._bar.start()
+        self._bar.update(0, completed=status.n_evaluations, text=f"{status.state} {summary(status)}")
+        if not status.state.is_active:
+            self.close()
+
+
+def summary(status: RunStatus) -> str:
+    """Return the counts and the best cost in a few words."""
+    budget = status.budget.get("evaluations")
+    done = f"{status.n_evaluations}/{budget}" if budget else f"{status.n_evaluations}"
+    best = "none" if status.best is None or status.best.cost is None else f"{status.best.cost:.6g}"
+    bad = sum(status.counts.get(name, 0) for name in ("failed", "timeout", "lost"))
+    return f"{done} evaluations, best {best}" + (f", {bad} without result" if bad else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from osprey_mpi.comm import startup, tree
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
-from osprey_mpi.drivers.agree import everywhere, on_root
+from osprey_mpi.drivers.agree import everywhere, launched, on_root
 from osprey_mpi.drivers.crew import Crew
 from osprey_mpi.drivers.hosts import here, limit_threads, notes
 from osprey_mpi.drivers.logs import close_log, open_log
@@ -19,7 +19,6 @@ from osprey_mpi.drivers.opening import Opened, open_run
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.signals import Signals
-from osprey_mpi.errors import OspreyError
 from osprey_mpi.search.space import Space
 
 
@@ -39,17 +38,8 @@ def run_session(request: Request) -> RunResult:
     Raises OspreyError on rank 0 and SaidElsewhere on the others when it cannot start.
     """
     limit_threads()
-    world = startup.start(force_mpi=False)
-    try:
-        result = _run(world, request)
-    except OspreyError:
-        startup.finish(world)
-        raise
-    except Exception:
-        startup.die(world)
-        raise
-    startup.finish(world)
-    return result
+    with launched() as world:
+        return _run(world, request)
 
 
 def _run(world: World, request: Request) -> RunResult:
@@ -58,7 +48,8 @@ def _run(world: World, request: Request) -> RunResult:
         charter = startup.broadcast(world, _charter(opened))
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, charter, opened)
-        session.run()
+        code = session.run()
+        startup.assemble(world, config.continuity.lost_after_s, code)
         result: RunResult = startup.broadcast(world, session.result)
         return result
     finally:
@@ -111,11 +102,10 @@ class Session:
             close_log(log)
 
     def _place(self) -> tree.Tree:
-        """Place all ranks; a deterministic run is one flock. Collective over the world."""
+        """Place all ranks. Collective over the world."""
         config, n_ranks = self.config, self.world.n_ranks
-        flock_size = n_ranks if config.swarm.deterministic else config.swarm.flock_size
         everywhere(self.world, lambda: check_ranks(config.objective.ranks, n_ranks))
-        return tree.plan(n_ranks, flock_size, config.objective.ranks)
+        return tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks)
 
     def _survey(self, crew: Crew, placed: tree.Tree, log: Logger) -> None:
         """Gather where the ranks are; record it, and warn of what slows them down. Collective over the world."""
@@ -133,9 +123,7 @@ class Session:
             "%d ranks, %d flocks, MPI: %s, fault tolerance: %s",
             self.world.n_ranks, len(placed.flocks), self.world.library, self.world.fault_tolerance,
         )  # fmt: skip
-        for note in [*self.opened.notes, *notes(places)]:
-            log.info("%s", note)
-        crew.announce([*self.opened.notes, *notes(places)])
+        crew.announce([*self.opened.notes, *notes(places)], self.opened.warnings)
         self.opened.folder.begin_life(
             self.world.n_ranks, [place.host for place in places], self.world.library, self.world.fault_tolerance,
             list(devices.values()),
@@ -145,6 +133,11 @@ class Session:
         """Pass the result on; called on rank 0 before anybody is let go."""
         self.result = result
         self.request.on_result(result)
+
+
+def flock_size(config: Config, n_ranks: int) -> int:
+    """Return how many workers a flock may have; a deterministic run is one flock."""
+    return n_ranks if config.swarm.deterministic else config.swarm.flock_size
 
 
 def check_ranks(ranks_each: int, n_ranks: int) -> None:

@@ -33,10 +33,14 @@ Floats = NDArray[np.float64]
 class Settings(Protocol):
     """Read `config.swarm.search`."""
 
-    sigma: float
-    population: int | None
-    dives: str | bool
-    restarts: bool
+    @property
+    def sigma(self) -> float: ...
+    @property
+    def population(self) -> int | None: ...
+    @property
+    def dives(self) -> str | bool: ...
+    @property
+    def restarts(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

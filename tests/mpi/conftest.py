@@ -8,6 +8,7 @@ import pytest
 from problem import Problem
 
 _HERE = Path(__file__).parent
+_REASON = "need --with-mpi option to run"
 
 
 @pytest.fixture
@@ -22,6 +23,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _HERE not in item.path.parents or item.get_closest_marker("mpi") is not None:
             continue
-        item.own_markers = [mark for mark in item.own_markers if mark.kwargs.get("reason") != "need --with-mpi option to run"]
+        item.own_markers = [mark for mark in item.own_markers if mark.kwargs.get("reason") != _REASON]
         if config.getoption("--only-mpi", False):
             item.add_marker(pytest.mark.skip(reason="starts launches of its own"))

@@ -56,14 +56,12 @@ class Completed:
 class Launch:
     """Hold a launch that runs. Use it in a `with`: its end is the end of everything it started."""
 
-    def __init__(
-        self, n: int, argv: Sequence[object], *, cwd: Path, env: Mapping[str, str] | None = None, flags: Sequence[str] = ()
-    ) -> None:
-        """Start `argv` on `n` ranks, without a launcher if n is 1. flags: of mpirun."""
+    def __init__(self, n: int, argv: Sequence[object], *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        """Start `argv` on `n` ranks, without a launcher if n is 1."""
         self.mark = uuid.uuid4().hex
         self._n = n
         self._files = [cwd / f".{self.mark}.{name}" for name in ("stdout", "stderr")]
-        prefix = [str(MPIRUN), *flags, "-n", str(n)] if n > 1 else []
+        prefix = [str(MPIRUN), "-n", str(n)] if n > 1 else []
         environment = {**clean_environment(os.environ), **_ALWAYS, **(env or {}), _MARK: self.mark}
         environment["PATH"] = os.pathsep.join([str(BIN), environment.get("PATH", os.defpath)])
         self._started = time.monotonic()
@@ -103,6 +101,15 @@ class Launch:
             return [self.pid] if self.is_running else []
         return [pid for pid, environment in _marked(self.mark) if any(key in environment for key in _RANK_KEYS)]
 
+    def is_gone(self, timeout_s: float = 10.0) -> bool:
+        """Tell whether nothing of this launch lives, or will within a while: some launchers end before their ranks."""
+        deadline = time.monotonic() + timeout_s
+        while self.processes():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
     def wait(self, timeout_s: float) -> Completed:
         """Wait for the end. Raises AssertionError with the output when it does not come in time."""
         try:
@@ -141,10 +148,9 @@ def launch(
     cwd: Path,
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
-    flags: Sequence[str] = (),
 ) -> Completed:
     """Run `argv` on `n` ranks to its end; n = 1 means without a launcher."""
-    with Launch(n, argv, cwd=cwd, env=env, flags=flags) as running:
+    with Launch(n, argv, cwd=cwd, env=env) as running:
         return running.wait(timeout_s)
 
 
@@ -163,5 +169,6 @@ def _marked(mark: str) -> list[tuple[int, set[str]]]:
             entries = (folder / "environ").read_bytes().split(b"\0")
             # A zombie's environment is empty: what is found here runs.
             if wanted in entries:
-                found.append((int(folder.name), {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in entries}))
+                names = {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in entries}
+                found.append((int(folder.name), names))
     return found

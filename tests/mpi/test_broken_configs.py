@@ -21,7 +21,9 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_run_refuses(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_refuses(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = BROKEN / f"{name}.yaml"
     expected = config.read_text(encoding="utf-8").splitlines()[0].removeprefix("# expect: ")
     monkeypatch.chdir(tmp_path)
@@ -47,7 +49,8 @@ def test_a_refused_objective_does_not_cost_the_former_run(tmp_path: Path, capfd:
     """--overwrite replaces a run with one that starts, not with nothing."""
     good = tmp_path / "good.yaml"
     good.write_text(
-        "name: good\nobjective: {builtin: sphere}\nparameters: {x: {type: real, low: 0, high: 1}}\nbudget: {evaluations: 4}\n"
+        "name: good\nobjective: {builtin: sphere}\nparameters: {x: {type: real, low: 0, high: 1}}\n"
+        "budget: {evaluations: 4}\n"
     )
     with pytest.raises(SystemExit) as ended:
         main(["run", str(good), "--out", str(tmp_path / "out")])

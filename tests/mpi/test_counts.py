@@ -12,7 +12,14 @@ from problem import Problem
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 BROKEN = Path(__file__).parents[1] / "data" / "broken"
-VARIABLES = ("cost", "status", "violation", "rank", "flock", "attempt", "generation", "seed", "t_start_s", "t_end_s", "reason", "x")
+VARIABLES = (
+    "cost", "status", "violation", "rank", "flock", "attempt", "generation", "seed", "t_start_s", "t_end_s", "reason",
+    "x",
+)  # fmt: skip
+REFUSED = (
+    "misspelt_key", "duplicate_key", "yes_as_seed", "low_above_high", "objective/no_such_module",
+    "objective/unknown_option",
+)  # fmt: skip
 
 pytestmark = pytest.mark.launch
 
@@ -58,9 +65,7 @@ def test_budget_smaller_than_what_is_in_flight(case: Problem) -> None:
     assert case.columns("n")["n"].dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    "name", ["misspelt_key", "duplicate_key", "yes_as_seed", "low_above_high", "objective/no_such_module", "objective/unknown_option"]
-)
+@pytest.mark.parametrize("name", REFUSED)
 def test_broken_config_is_refused_once_by_all_ranks(name: str, tmp_path: Path) -> None:
     config = BROKEN / f"{name}.yaml"
     expected = config.read_text(encoding="utf-8").splitlines()[0].removeprefix("# expect: ")

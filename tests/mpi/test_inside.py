@@ -207,7 +207,12 @@ def test_agreement(comm: Any) -> None:
 
 @pytest.mark.launch
 def test_this_file_on_four_ranks(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "pytest", "--only-mpi", "-q", "-p", "no:cacheprovider", "--timeout", "60", "--timeout-method", "thread"]
-    done = launch(N, [*argv, "--rootdir", Path(__file__).parents[2], __file__], cwd=tmp_path, timeout_s=90)
+    argv = [sys.executable, "-m", "pytest", "--only-mpi", "-q", "-p", "no:cacheprovider", "--timeout", "60"]
+    done = launch(
+        N,
+        [*argv, "--timeout-method", "thread", "--rootdir", Path(__file__).parents[2], __file__],
+        cwd=tmp_path,
+        timeout_s=90,
+    )
     assert done.rc == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert done.stdout.count("8 passed") == N, done.stdout[-6000:]

@@ -47,7 +47,7 @@ def f(p, context):
 
 
 def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
-    """R11: failed and timeout are apart; O3-O8: the reason is on rank 0's stderr and in the file; stdout is the result."""
+    """R11: failed and timeout are apart. O3 to O8: the reason is on rank 0's stderr, in the log and in the file."""
     config = BASE.replace('"case:f"', '"case:f", time_limit: 1').replace("evaluations: 8", "evaluations: 24")
     case.write(TROUBLE, config)
     done = case.run(3)
@@ -72,9 +72,10 @@ def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
 
 
 def test_on_failure_stop(case: Problem) -> None:
-    """The run stops with the reason, resumable; penalty gives a failed evaluation its cost."""
+    """The run stops with the reason, and can be resumed."""
     code = "def f(p, context):\n    if context.id == 6:\n        raise ValueError('boiler too hot')\n    return p['x']"
-    case.write(code, BASE.replace('"case:f"', '"case:f", on_failure: stop').replace("evaluations: 8", "evaluations: 5000"))
+    config = BASE.replace('"case:f"', '"case:f", on_failure: stop')
+    case.write(code, config.replace("evaluations: 8", "evaluations: 5000"))
     done = case.run(3)
     assert done.rc == 75, done
     status = case.status()
@@ -91,9 +92,11 @@ def test_no_usable_result_is_exit_code_3(case: Problem) -> None:
     assert (case.status()["state"], case.status()["exit_code"]) == ("failed", 3)
 
 
-def test_modules_are_found_wherever_the_run_was_started(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_modules_are_found_from_any_folder(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
     """O11, O12: beside the config, on every rank, and still after the objective changed its folder."""
-    case.write("import os\ndef f(p, context):\n    os.chdir(context.scratch)\n    import helper\n    return helper.cost(p)")
+    case.write(
+        "import os\ndef f(p, context):\n    os.chdir(context.scratch)\n    from helper import cost\n    return cost(p)"
+    )
     (case.folder / "helper.py").write_text("def cost(p):\n    return p['x'] + p['n']")
     done = case.run(3, cwd=tmp_path_factory.mktemp("elsewhere"))
     assert done.rc == 0, done.stderr
@@ -126,7 +129,8 @@ def f(p):
     assert (done.rc, done.json()["n_evaluations"]) == (0, 2), done.stderr
     assert done.json()["best"]["cost"] == 2.0, case.columns("reason")
     script = "mpirun -n 2 hostname | wc -l | sed 's/^/cost = /'"
-    config = BASE.replace('{python: "case:f"}', f'{{command: [sh, -c, "{script}"], result: {{pattern: "cost = (\\\\S+)"}}}}')
+    command = f'{{command: [sh, -c, "{script}"], result: {{pattern: "cost = (\\\\S+)"}}}}'
+    config = BASE.replace('{python: "case:f"}', command)
     case.write("", config.replace("evaluations: 8", "evaluations: 2"))
     done = case.run(2, "--overwrite")
     assert (done.rc, done.json()["best"]["cost"]) == (0, 2.0), done.stderr

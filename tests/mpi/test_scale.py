@@ -34,7 +34,8 @@ def test_nobody_waits_for_the_slowest(case: Problem) -> None:
 
 def test_two_flocks_are_exact(case: Problem) -> None:
     """Twenty ranks: rank 0 is the root alone, ranks 1 and 11 lead, 17 evaluate."""
-    case.write("", BASE.replace('{python: "case:f"}', "{builtin: sphere, batch: 1}").replace("evaluations: 8", "evaluations: 2003"))
+    config = BASE.replace('{python: "case:f"}', "{builtin: sphere, batch: 1}")
+    case.write("", config.replace("evaluations: 8", "evaluations: 2003"))
     done = case.run(20, timeout_s=120)
     assert (done.rc, done.json()["n_evaluations"], done.json()["n_ranks"]) == (0, 2003, 20), done.stderr
     columns = case.columns("rank", "flock")

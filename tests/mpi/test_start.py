@@ -46,8 +46,8 @@ def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_fac
     case.write("def f(p):\n    return p['x']")
     assert case.run(1, env=environment).rc == 0
     for arguments in (
-        ("validate", "case.yaml"), ("status", "out"), ("report", "out"), ("export", "out", "--format", "csv"), ("schema",),
-        ("--version",), ("--help",), ("run", "--help"), ("doctor",), ("run", "case.yaml", "--dry-run"),
+        ("validate", "case.yaml"), ("status", "out"), ("report", "out"), ("export", "out", "--format", "csv"),
+        ("schema",), ("--version",), ("--help",), ("run", "--help"), ("doctor",), ("run", "case.yaml", "--dry-run"),
     ):  # fmt: skip
         done = launch(1, osprey(*arguments), cwd=case.folder, env=environment)
         allowed = (0, 4) if arguments == ("doctor",) else (0,)  # doctor says with its code that there is no MPI
@@ -71,6 +71,7 @@ BREAKS = {
     "leader": "from osprey_mpi.continuity.leader import Leader as Broken\nname, rank = 'handle', '0'",
     "log": "import osprey_mpi.drivers.session as Broken\nname, rank = 'open_log', '2'",
     "check": "from osprey_mpi.drivers.crew import Crew as Broken\nname, rank = 'check', '1'",
+    "dry run": "from osprey_mpi.drivers import dry_run as Broken\nname, rank = 'describe', '0'",
     "result": "from osprey_mpi.drivers.desk import Desk as Broken\nname, rank = 'conclude', '0'",
 }
 SCRIPT = """\
@@ -81,7 +82,7 @@ def boom(*args, **kwargs):
 if rank in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
     setattr(Broken, name, boom)
 from osprey_mpi.cli import main
-main(["run", "case.yaml", "--out", "out"])
+main(["run", "case.yaml", "--out", "out", *sys.argv[1:]])
 """
 
 
@@ -90,7 +91,8 @@ def test_an_error_of_our_own_on_one_rank_ends_all(where: str, case: Problem) -> 
     """R1: nobody waits for a rank that is gone, and the traceback names it."""
     case.write("def f(p):\n    return p['x']")
     (case.folder / "script.py").write_text(SCRIPT.format(imports=BREAKS[where], error="ZeroDivisionError"))
-    done = launch(3, [sys.executable, "script.py"], cwd=case.folder, timeout_s=25)
+    more = ["--dry-run"] if where == "dry run" else []
+    done = launch(3, [sys.executable, "script.py", *more], cwd=case.folder, timeout_s=25)
     rank = BREAKS[where][-2]
     assert done.rc != 0
     assert f"[rank {rank}] ZeroDivisionError: of our own" in done.stderr, done.stderr

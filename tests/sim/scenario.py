@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.comm.tree import Flock as FlockOfRanks
 from osprey_mpi.comm.tree import plan
 from osprey_mpi.config import Config, config_from_mapping
 from osprey_mpi.continuity.budget import BudgetRule
@@ -44,6 +45,12 @@ def sphere(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return costs
 
 
+def _worker(rank: int, flock: FlockOfRanks, space: Space, patience_s: float) -> Worker:
+    return Worker(
+        rank, flock.number, flock.leader, space.n_columns, space.n_dims, cycle_s=1.0, patience_s=patience_s
+    )
+
+
 def build(
     n_ranks: int,
     *,
@@ -63,7 +70,7 @@ def build(
     suspect_after_s: float = 5.0,
     lost_after_s: float = 30.0,
     checkpoint_interval_s: float = 30.0,
-    patience_s: float = 300.0,
+    patience_s: float = 900.0,
     disk_error: Callable[[], str] = lambda: "",
     **search: Any,
 ) -> Cluster:
@@ -82,22 +89,21 @@ def build(
         budget or BudgetRule(evaluations), space.n_columns, exact, checkpoint_interval_s=checkpoint_interval_s,
         suspect_after_s=suspect_after_s, lost_after_s=lost_after_s,
     )  # fmt: skip
+    settings = LeaderSettings(
+        space.n_columns, space.n_dims, batch, exact, suspect_after_s=suspect_after_s, lost_after_s=lost_after_s,
+        patience_s=patience_s, speed_exponent=made.swarm.search.speed_exponent,
+    )  # fmt: skip
     snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in disk.groups.items()}
     machines[0][Role.ROOT] = Root(0, placed.leaders, root_settings, 0.0, tally=tally, snapshots=snapshots, redo=redo)
     for flock in placed.flocks:
         saved, carry = Carry.split(disk.groups.get(f"flock-{flock.number:04d}", {}))
         args = (space, made.swarm.search, seed, flock.number, batch)
         searcher = Flock.restore(saved, *args) if saved else Flock(*args)
-        settings = LeaderSettings(
-            space.n_columns, space.n_dims, batch, exact, suspect_after_s=suspect_after_s, lost_after_s=lost_after_s,
-            patience_s=patience_s, speed_exponent=made.swarm.search.speed_exponent,
-        )  # fmt: skip
-        leader = Leader(flock.leader, flock.number, 0, flock.workers, searcher, settings, 0.0, carry=carry)
-        machines[flock.leader][Role.LEADER] = leader
+        machines[flock.leader][Role.LEADER] = Leader(
+            flock.leader, flock.number, 0, flock.workers, searcher, settings, 0.0, carry=carry
+        )
         for rank in flock.workers:
-            machines[rank][Role.WORKER] = Worker(
-                rank, flock.number, flock.leader, space.n_columns, space.n_dims, cycle_s=1.0, patience_s=patience_s
-            )
+            machines[rank][Role.WORKER] = _worker(rank, flock, space, patience_s)
     factors = slow or {}
     return Cluster(
         machines, space, seed, disk, objective=objective, weather=weather, batch=batch, disk_error=disk_error,

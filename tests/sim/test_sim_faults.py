@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scenario import build
 
 from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.messages import Ack, Delta, Goodbye, Role
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.simulate.cluster import Cluster, VirtualDisk
 from osprey_mpi.simulate.network import Weather
-from tests.sim.scenario import build
 
 
 @pytest.mark.parametrize("n_ranks", [2, 9, 18, 40])
@@ -180,13 +180,15 @@ def test_a_goodbye_that_never_comes_is_not_waited_for_without_end() -> None:
 
 @pytest.mark.parametrize("n_ranks", [1, 4, 20])
 def test_everything_killed_at_any_moment_then_resumed_elsewhere(n_ranks: int) -> None:
-    """100 kills: what is on disk is exact, a resume on another number of ranks finishes the budget and loses nothing."""
+    """100 kills: what is on disk is exact, a resume on other ranks finishes the budget and loses nothing."""
     rng = np.random.default_rng(n_ranks)
     moments = rng.uniform(0.0, {1: 1.9, 4: 0.6, 20: 0.2}[n_ranks], 34)
     for seed, moment in enumerate(moments.tolist()):
         disk = VirtualDisk()
         weather = Weather(lost=0.05, repeated=0.05, overtaken=0.05)
-        first = build(n_ranks, seed=seed, disk=disk, mean_s=0.02, evaluations=80, weather=weather, checkpoint_interval_s=0.1)
+        first = build(
+            n_ranks, seed=seed, disk=disk, mean_s=0.02, evaluations=80, weather=weather, checkpoint_interval_s=0.1
+        )
         first.run(until_s=moment)
         on_disk, best = disk.tally.n_evaluations, disk.tally.best.key
         costs = disk.costs()

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scenario import build, config, sphere
 
 from osprey_mpi.continuity.budget import BudgetRule
+from osprey_mpi.continuity.messages import Role
+from osprey_mpi.continuity.orders import OpenOrder
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.search.space import Space
 from osprey_mpi.simulate.cluster import VirtualDisk
 from osprey_mpi.simulate.network import Weather
-from tests.sim.scenario import build, config, sphere
 
 RANKS = (1, 2, 3, 5, 9, 17, 18, 40, 100)
 
@@ -98,7 +100,7 @@ def test_nobody_waits_for_the_slowest() -> None:
 
 
 def test_a_slow_flock_does_not_keep_ids_that_others_could_use() -> None:
-    """Two flocks of which one is 20 times as slow: at the end the fast one does not wait for ids that the other holds."""
+    """Two flocks, one 20 times as slow: at the end the fast one does not wait for ids that the other holds."""
     slow = dict.fromkeys(range(18, 40), 20.0)
     cluster = build(35, evaluations=2000, mean_s=0.05, sigma=0.3, slow=slow)
     cluster.run()
@@ -173,3 +175,21 @@ def test_failed_evaluations_are_done_again_at_the_same_points() -> None:
     np.testing.assert_allclose(np.concatenate(disk.values)[len(records) :][np.argsort(again["id"])], points, atol=1e-12)
     counts = repaired.root.tally.counts
     assert counts[Status.FAILED] == 0 and counts[Status.OK] == 60 == repaired.root.tally.n_evaluations
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_slow_workers_stride_less_and_their_results_are_read_so(batch: int) -> None:
+    cluster = build(5, evaluations=600, batch=batch, slow={2: 4.0, 3: 16.0}, speed_exponent=0.5)
+    scales: dict[int, set[float]] = {rank: set() for rank in range(5)}
+    leader = cluster.machines[0][Role.LEADER]
+    tell = leader.dispatch._tell
+
+    def spy(entry: OpenOrder) -> None:
+        scales[entry.worker].add(leader.dispatch.steering.scale(entry.worker, entry.generation))
+        tell(entry)
+
+    leader.dispatch._tell = spy
+    cluster.run()
+    assert list(cluster.disk.tally.done) == [(0, 600)]
+    assert max(scales[1]) == 1.0 and 0.1 < min(scales[3]) < 0.5 and min(scales[3]) < min(scales[2]) < 0.9
+    assert cluster.disk.tally.best.cost < 0.05

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from itertools import pairwise
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -49,13 +51,13 @@ class Ranges(RuleBasedStateMachine):
         parts = list(self.ranges)
         assert {id for part in parts for id in range(*part)} == self.model
         assert self.ranges.n == len(self.model)
-        assert all(a[1] < b[0] for a, b in zip(parts, parts[1:], strict=False)), "ranges touch"
+        assert all(a[1] < b[0] for a, b in pairwise(parts)), "ranges touch"
         assert all((id in self.ranges) == (id in self.model) for id in range(55))
         assert self.ranges.first_run() == (parts[0] if parts else (0, 0))
 
 
 TestRanges = Ranges.TestCase
-TestRanges.settings = __import__("hypothesis").settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestRanges.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @given(st.lists(ENDS))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from protocol_helpers import piece
 
 from osprey_mpi.continuity.ledger import Account, Ledger, Verdict, rank_key
 from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.continuity.records import NO_ID
 from osprey_mpi.continuity.sender import Sender
-from tests.unit.continuity.conftest import piece
 
 
 def deltas(n: int, incarnation: int = 1) -> list[Delta]:
@@ -87,7 +87,7 @@ def test_incarnations() -> None:
 
 
 class Wire(RuleBasedStateMachine):
-    """A wire that loses, repeats, overtakes and garbles; whatever it does, the ledger holds a prefix of what was sent."""
+    """A wire that loses, repeats, overtakes and garbles: the ledger always holds a prefix of what was sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,6 +143,7 @@ class Wire(RuleBasedStateMachine):
 TestWire = Wire.TestCase
 TestWire.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
+Point = tuple[float, float, int]
 POINTS = st.tuples(
     st.sampled_from([-1.0, -0.0, 0.0, 1.0, math.inf, -math.inf, math.nan]),
     st.sampled_from([0.0, -0.0, 0.5, math.inf, math.nan]),
@@ -150,13 +151,13 @@ POINTS = st.tuples(
 )
 
 
-def better(a: tuple[float, float, int], b: tuple[float, float, int]) -> tuple[float, float, int]:
+def better(a: Point, b: Point) -> Point:
     """Merge two points: the join."""
     return b if rank_key(*b) < rank_key(*a) else a
 
 
 @given(POINTS, POINTS, POINTS)
-def test_ranking_is_total_and_merging_a_join(a: tuple[float, float, int], b: tuple[float, float, int], c: tuple[float, float, int]) -> None:  # noqa: E501
+def test_ranking_is_total_and_merging_a_join(a: Point, b: Point, c: Point) -> None:
     keys = [rank_key(*point) for point in (a, b, c)]
     assert all(value == value for key in keys for value in key), "a NaN in a key has no order"
     assert (keys[0] < keys[1]) + (keys[1] < keys[0]) + (keys[0] == keys[1]) == 1

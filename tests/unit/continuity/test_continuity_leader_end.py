@@ -1,0 +1,147 @@
+"""The leader at its end, in exact mode, and the sizes of orders and pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from leader_driver import Driver, Make, ids
+from protocol_helpers import sends
+
+from osprey_mpi.continuity.codec import unpack_arrays
+from osprey_mpi.continuity.events import Finish, Log, StopAsked, Tick
+from osprey_mpi.continuity.leader import Phase
+from osprey_mpi.continuity.messages import (
+    Best,
+    Delta,
+    Farewell,
+    Goodbye,
+    Lease,
+    Order,
+    Snapshot,
+    SnapshotRequest,
+    Stop,
+    Trouble,
+    Want,
+)
+from osprey_mpi.continuity.records import Status
+
+
+@pytest.fixture
+def drive(make_search: Make) -> Driver:
+    return Driver(make_search())
+
+
+def test_leaving(drive: Driver) -> None:
+    drive.hello()
+    drive(ids(0, 10))
+    actions = drive(Stop("why"))
+    assert sends(actions) == [Stop("why")] * 2 and drive.leader.phase is Phase.LEAVING
+    assert sends(drive(ids(10, 20)), Order) == []
+    (one,), (two,) = (drive.workers[rank].sender.unacknowledged for rank in (1, 2))
+    drive(one, 1)
+    drive(Farewell(1, 1), 1)
+    drive(Farewell(1, 1), 2)
+    assert drive.leader.missing() == [2], "its delta is missing"
+    assert not sends(drive(Tick()), Farewell)
+    drive(two, 2)
+    delta, snapshot, farewell = sends(drive(Tick()), Delta | Snapshot | Farewell)  # type: ignore[arg-type]
+    assert delta.records["status"].tolist() == [Status.CANCELLED]
+    assert snapshot.flock == 4 and farewell == Farewell(1, 2)
+    assert drive.leader.phase is Phase.LEFT
+    actions = drive(Goodbye(75))
+    assert sends(actions) == [Goodbye(75)] * 2 and actions[-1] == Finish(75)
+    assert drive(Tick()) == [] and drive(Goodbye(0)) == []
+
+
+def test_a_farewell_that_never_comes_is_waited_for_a_bounded_time(drive: Driver) -> None:
+    drive.hello()
+    drive(Stop())
+    drive(Farewell(1, 1), 1)
+    actions = drive.wait(3.2, alive=(2,))
+    assert Log("flock 4: no farewell from ranks [1, 2]", warning=True) in actions
+    assert drive.leader.phase is Phase.LEFT
+
+
+def test_a_root_that_is_gone(drive: Driver) -> None:
+    drive.hello()
+    actions: list[Any] = []
+    while drive.now < 21.0:
+        drive.now = round(drive.now + 0.1, 6)
+        actions += drive(Tick())
+    assert Finish(4) in actions
+    assert Log("rank 0 leaves: it has waited 20 s for a word of the root on rank 99", warning=True) in actions
+
+
+def test_snapshots_best_points_and_signals(drive: Driver) -> None:
+    drive.hello()
+    (snapshot,) = sends(drive(SnapshotRequest(6)))
+    assert (snapshot.serial, snapshot.flock) == (6, 4)
+    expected = drive.search.snapshot()
+    assert unpack_arrays(snapshot.state).keys() == expected.keys()
+    drive(Best(-7.0, 0.0, 77, np.array([0.3, 0.3])))
+    assert drive.search.snapshot()["adopted.id"] == 77
+    assert sends(drive(StopAsked("signal INT"))) == [Trouble("signal INT")]
+    assert sends(drive(Trouble("x"), 1)) == [Trouble("x")]
+
+
+def test_a_round_of_the_exact_mode(make_search: Make) -> None:
+    drive = Driver(make_search(), exact=True)
+    drive.hello()
+    assert drive.running == {}
+    assert sends(drive(ids(0, 1))) == [Want(1)], "a round begins with all ids that it needs"
+    drive(ids(1, 4))
+    assert {rank: order.first for rank, order in drive.running.items()} == {1: 0, 2: 1}
+    assert sends(drive(drive.finish(2), 2)) == [] and drive.told == []
+    actions = drive(drive.finish(1), 1)
+    assert [first for first, _, _ in drive.told] == [0, 1], "in the order of their ids"
+    assert type(sends(actions)[0]) is Delta, "the root judges the budget before the next round"
+    assert {rank: order.first for rank, order in drive.running.items()} == {1: 2, 2: 3}
+    drive(drive.finish(1), 1)
+    drive(drive.finish(2), 2)
+    drive(Lease())
+    assert drive.running == {} and not drive.leader.dispatch.book.open
+
+
+def test_a_round_goes_on_without_a_lost_worker(make_search: Make) -> None:
+    drive = Driver(make_search(), exact=True)
+    drive.hello()
+    drive(ids(0, 4))
+    drive(drive.finish(1), 1)
+    actions = drive.wait(10.2, alive=(1,))
+    assert Log("with a worker lost this run does not repeat exactly", warning=True) in actions
+    assert [first for first, _, _ in drive.told] == [0]
+    assert drive.running[1].first == 1
+
+
+def test_a_failed_evaluation_costs_the_penalty(make_search: Make) -> None:
+    drive = Driver(make_search(), penalty=50.0)
+    drive.hello()
+    drive(ids(0, 4))
+    drive(drive.finish(1, float("nan")), 1)
+    assert drive.told == [(0, [50.0], True)]
+
+
+def test_slow_batches_are_fresh_when_they_come_back(make_search: Make) -> None:
+    """A call of 64 points that takes 20 s is no 20 cycles old: cycles are as long as the orders need."""
+    drive = Driver(make_search(batch=64), batch=64)
+    drive.hello()
+    drive(ids(0, 640))
+    drive.now = 20.0
+    drive(Tick())
+    drive(drive.finish(1, elapsed_s=20.0), 1)
+    drive.leader.dispatch.cycle = 0
+    order = drive.running[1]
+    drive.wait(20.0)
+    assert drive.leader.dispatch.cycle - order.cycle <= 1
+
+
+def test_the_pool_holds_little_where_evaluations_are_slow(drive: Driver, make_search: Make) -> None:
+    drive.hello()
+    assert sends(drive(ids(0, 3)), Want) == []
+    assert sends(drive(drive.finish(1, elapsed_s=2.0), 1), Want) == [Want(4)]
+    fast = Driver(make_search())
+    fast.hello()
+    fast(ids(0, 3))
+    assert sends(fast(fast.finish(1, elapsed_s=1e-4), 1), Want) == [Want(36)]

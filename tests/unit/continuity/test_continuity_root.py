@@ -1,0 +1,265 @@
+"""The root as a state machine: every transition and every rule of its header."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from protocol_helpers import delta_of, piece, record, sends
+
+from osprey_mpi.continuity.budget import BudgetRule, Reason
+from osprey_mpi.continuity.codec import pack_arrays
+from osprey_mpi.continuity.events import (
+    Append,
+    Appended,
+    Conclude,
+    Event,
+    Finish,
+    Log,
+    Received,
+    StopAsked,
+    Tick,
+    WriteCheckpoint,
+    WriteStatus,
+)
+from osprey_mpi.continuity.ids import IdRanges
+from osprey_mpi.continuity.messages import (
+    Ack,
+    Best,
+    Delta,
+    Farewell,
+    Goodbye,
+    Health,
+    Hello,
+    Lease,
+    Message,
+    Resync,
+    Snapshot,
+    SnapshotRequest,
+    Stop,
+    Trouble,
+    Want,
+)
+from osprey_mpi.continuity.redo import Redo
+from osprey_mpi.continuity.root import Phase, Root, RootSettings
+from osprey_mpi.continuity.sender import Sender
+from osprey_mpi.continuity.tally import Tally
+
+
+class Driver:
+    """A root with leaders 1 and 2, its clock, and one sender for each leader."""
+
+    def __init__(self, evaluations: int | None = 100, *, exact: bool = False, **options: Any) -> None:
+        settings = RootSettings(
+            BudgetRule(evaluations), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=5.0
+        )
+        self.root = Root(0, [1] if exact else [1, 2], settings, 0.0, **options)
+        self.senders = {1: Sender(1, 2, 2), 2: Sender(1, 2, 2)}
+        self.now = 0.0
+
+    def __call__(self, event: Event | Message, source: int = 1) -> list[Any]:
+        actions = self.root.handle(Received(source, event) if isinstance(event, Message) else event, self.now)
+        self.root.check()
+        return actions
+
+    def done(self, source: int, first: int, n: int = 1, cost: float = 1.0) -> Delta:
+        """Return a delta of a leader: n evaluations, the first with a row."""
+        sender = self.senders[source]
+        sender.capture(cost, 0.0, first, np.array([0.5, 0.5]))
+        return delta_of(sender, piece(first, n, n_records=1), records=record(first, cost))
+
+    def wait(self, seconds: float, alive: tuple[int, ...] = (1, 2)) -> list[Any]:
+        """Tick ten times a second, with signs of life of some leaders; answer appends."""
+        actions: list[Any] = []
+        end = self.now + seconds
+        while self.now < end:
+            self.now = round(self.now + 0.1, 6)
+            for source in alive:
+                counter = self.senders[source].account.counter
+                actions += self(Health(1, counter), source)
+            for action in self(Tick()):
+                actions.append(action)
+                if isinstance(action, Append):
+                    actions += self(Appended(action.serial))
+        return actions
+
+
+def _kinds(actions: list[Any], kind: type) -> list[Any]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def test_an_id_is_leased_once() -> None:
+    drive = Driver(10, tally=Tally(IdRanges([(0, 2)])))
+    leased = []
+    for _ in range(12):
+        for lease in sends(drive(Want(3)), Lease):
+            leased += [id for start, stop in lease.ranges.tolist() for id in range(start, stop)]
+    assert leased == list(range(2, 10))
+
+
+def test_a_delta_is_acknowledged_when_it_is_on_disk() -> None:
+    drive = Driver()
+    drive(Want(100))
+    drive(drive.done(1, 0, 3))
+    assert sends(drive(Health(1, 1)), Ack) == [Ack(0, 0)], "nothing is durable yet"
+    drive.now = 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    assert append.records["id"].tolist() == [0] and append.blocks.tolist() == [(1, 2)]
+    actions = drive(Appended(append.serial))
+    assert sends(actions) == [Ack(1, 1)] and _kinds(actions, WriteStatus) == [WriteStatus("running")]
+    assert sends(drive(Health(1, 1)), Ack) == [Ack(1, 1)]
+    assert drive(Appended(append.serial)) == []
+
+
+def test_the_best_point_spreads_to_the_others_and_to_who_comes_later() -> None:
+    drive = Driver()
+    drive(Want(100))
+    actions = drive(drive.done(1, 0, cost=5.0))
+    assert [(a.rank, a.message.cost) for a in actions] == [(2, 5.0)]
+    assert drive(drive.done(1, 1, cost=6.0)) == []
+    (best,) = sends(drive(Hello(1), 2), Best)
+    assert (best.cost, best.id, best.position.tolist()) == (5.0, 0, [0.5, 0.5])
+
+
+def test_an_exact_run_goes_on_from_its_snapshot_and_nothing_else() -> None:
+    drive = Driver(exact=True, best=Best(1.0, 0.0, 3, np.zeros(2)))
+    assert sends(drive(Hello(1))) == []
+
+
+def test_a_gap_is_asked_for_and_a_late_delta_is_a_fact() -> None:
+    drive = Driver()
+    drive(Want(100))
+    lost, second = drive.done(1, 0), drive.done(1, 1)
+    assert sends(drive(second)) == [Resync(0)]
+    assert drive.root.tally.n_evaluations == 0
+    drive(lost)
+    drive(second)
+    drive(second)
+    assert drive.root.tally.n_evaluations == 2
+    young = Sender(2, 2, 2)
+    drive(delta_of(young, piece(2)))
+    late = drive.done(1, 3)
+    assert drive(late) == [] and drive.root.tally.n_evaluations == 4
+    drive.now = 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    assert sends(drive(Appended(append.serial))) == [Ack(2, 1)], "facts are not acknowledged"
+
+
+def test_the_budget_ends_the_run_step_by_step() -> None:
+    drive = Driver(3)
+    drive(Want(5), 1)
+    drive(Want(5), 2)
+    drive(Want(5), 1)
+    assert not drive(drive.done(1, 0, 2))[1:]
+    actions = drive(drive.done(2, 2), 2)
+    assert drive.root.phase is Phase.STOPPING and drive.root.reason is Reason.EVALUATIONS
+    assert [(a.rank, a.message) for a in actions if hasattr(a, "message")] == [
+        (1, Stop("evaluations")),
+        (2, Stop("evaluations")),
+    ]
+    assert sends(drive(Want(5)), Lease) == [], "no ids any more"
+    assert drive(Tick()) == []
+    drive(Snapshot(-1, 0, pack_arrays({"a": np.ones(1)})), 1)
+    drive(Farewell(1, 1), 1)
+    drive(Farewell(1, 2), 2)  # one delta is missing still
+    assert _kinds(drive(Tick()), WriteCheckpoint) == []
+    drive(delta_of(drive.senders[2], reasons={}), 2)
+    append, checkpoint = drive(Tick())
+    assert isinstance(append, Append), "the rows first"
+    assert list(checkpoint.groups) == ["flock-0000"] and drive.root.phase is Phase.CLOSING
+    drive(Appended(append.serial))
+    status, conclude, one, two, finish = drive(Tick())
+    assert status == WriteStatus("done", "evaluations") and conclude == Conclude(0) and finish == Finish(0)
+    assert one.message == two.message == Goodbye(0)
+    assert drive.root.phase is Phase.OVER and drive(Tick()) == [] and drive(StopAsked("x")) == []
+
+
+def test_a_farewell_that_never_comes_is_waited_for_a_bounded_time() -> None:
+    drive = Driver(3)
+    drive(Want(9), 1)
+    drive(StopAsked("signal TERM"))
+    actions = drive.wait(8.5)
+    assert "no farewell from the leaders on ranks [1, 2]" in [a.text for a in _kinds(actions, Log)]
+    assert actions[-1] == Finish(75)
+
+
+def test_a_signal_saves_first() -> None:
+    drive = Driver()
+    drive(Want(100))
+    drive(drive.done(1, 0))
+    actions = drive(StopAsked("signal TERM"))
+    kinds = [type(getattr(action, "message", action)) for action in actions]
+    assert kinds == [Log, Append, WriteStatus, SnapshotRequest, SnapshotRequest, Stop, Stop]
+    assert actions[2] == WriteStatus("stopped", "signal TERM") and drive.root.exit_code == 75
+    assert drive(StopAsked("signal TERM")) == []
+
+
+def test_trouble_from_anybody_stops_the_run() -> None:
+    cases = [(1, "signal INT on rank 3", Reason.SIGNAL), (1, "x", Reason.TROUBLE), (9, "y", Reason.TROUBLE)]
+    for source, text, reason in cases:
+        drive = Driver()
+        drive(Trouble(text), source)
+        assert drive.root.reason is reason and drive.root.detail == text and drive.root.exit_code == 75
+
+
+def test_a_lost_leader_stops_the_run() -> None:
+    drive = Driver()
+    actions = drive.wait(10.5, alive=(1,))
+    (warning,) = [a.text for a in _kinds(actions, Log) if a.warning]
+    assert warning.startswith("rank 2 is lost: silent for 10.")
+    assert drive.root.reason is Reason.TROUBLE and "the leaders on ranks 2 are lost" in drive.root.detail
+    drive(Farewell(1, 0), 1)
+    assert drive.wait(0.5, alive=())[-1] == Finish(75), "the lost one is not waited for"
+
+
+def test_a_silent_leader_is_asked_first() -> None:
+    drive = Driver()
+    assert Resync(0) in sends(drive.wait(2.5, alive=(1,)))
+    drive(Health(1, 0), 2)
+    assert drive.root.members[2].pulse.health.value == "healthy"
+
+
+def test_checkpoints_by_the_clock() -> None:
+    drive = Driver()
+    requests = [a for a in drive.wait(5.05) if isinstance(getattr(a, "message", None), SnapshotRequest)]
+    assert [a.rank for a in requests] == [1, 2]
+    serial = requests[0].message.serial
+    state = pack_arrays({"a": np.ones(1)})
+    assert drive(Snapshot(serial, 0, state), 1) == []
+    (checkpoint,) = drive(Snapshot(serial, 1, state), 2)
+    assert isinstance(checkpoint, WriteCheckpoint) and checkpoint.meta == {"n_evaluations": 0}
+
+
+def test_an_error_of_the_disk_stops_the_run_and_the_rows_are_tried_again() -> None:
+    drive = Driver()
+    drive(Want(100))
+    drive(drive.done(1, 0))
+    drive.now = 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    actions = drive(Appended(append.serial, "no space left"))
+    assert actions[0] == Log("no space left", warning=True) and drive.root.reason is Reason.TROUBLE
+    drive(Farewell(1, 1), 1)
+    drive(Farewell(1, 0), 2)
+    again, _ = drive(Tick())
+    assert again.serial == append.serial + 1 and again.records["id"].tolist() == [0]
+    drive(Appended(again.serial, "no space left"))
+    rest: list[Any] = []
+    while drive.root.phase is not Phase.OVER:
+        drive.now += 0.1
+        for action in drive(Tick()):
+            rest.append(action)
+            if isinstance(action, Append):
+                drive(Appended(action.serial, "no space left"))
+    assert any("could not be written" in a.text for a in _kinds(rest, Log)) and rest[-1] == Finish(75)
+    assert len(_kinds(rest, Append)) <= 9, "tried again once a second, not at every tick"
+
+
+def test_repetitions_keep_a_run_open_that_has_spent_its_budget() -> None:
+    redo = Redo(np.array([1]), np.zeros((1, 2)), 1)
+    drive = Driver(2, tally=Tally(IdRanges([(0, 2)])), redo=redo)
+    drive(Tick())
+    assert drive.root.phase is Phase.RUNNING
+    (lease,) = sends(drive(Want(4)), Lease)
+    assert lease.ranges.tolist() == [[1, 2]] and lease.attempt == 1
+    drive(delta_of(drive.senders[1], piece(1), records=record(1, attempt=1)))
+    assert drive.root.reason is Reason.EVALUATIONS
