@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -106,7 +107,13 @@ def finish(world: World) -> None:
         return
     from mpi4py import MPI
 
-    world.comm.Free()
+    # Take in what was sent to a state machine that is gone, as a health report or a last acknowledgement: MPICH does not
+    # free a communicator with unread messages. One that is still on its way then must not fail a run that is over.
+    status = MPI.Status()
+    while (message := world.comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)) is not None:
+        message.Recv((bytearray(status.Get_count(MPI.BYTE)), MPI.BYTE))
+    with contextlib.suppress(MPI.Exception):
+        world.comm.Free()
     if world.owns_mpi and not MPI.Is_finalized():
         MPI.Finalize()
 

@@ -58,6 +58,10 @@ from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.errors import ExitCode
 
 
+# Rows of an order that goes on wait this long for company: a message of several rows costs the leader what one row does.
+HOLD_S = 0.020
+
+
 class Phase(Enum):
     """Give the state of a worker."""
 
@@ -69,12 +73,13 @@ class Phase(Enum):
 class Worker:
     """Turn events into actions for one worker rank.
 
-    cycle_s: how often it says that it is there.
+    cycle_s: how often it says that it is there. depth: how many orders its evaluator holds at once; the first of them
+    runs, a second one spares a child process the way to us and back.
     """
 
     def __init__(
         self, rank: int, flock: int, leader: int, n_columns: int, n_dims: int, *, cycle_s: float,
-        incarnation: int = 1, responsive: bool = True, stop_on_failure: bool = False,
+        incarnation: int = 1, responsive: bool = True, stop_on_failure: bool = False, depth: int = 1,
         patience_s: float = PATIENCE_S,
     ) -> None:  # fmt: skip
         self.rank, self.flock, self.leader = rank, flock, leader
@@ -84,10 +89,13 @@ class Worker:
         self.stop_on_failure = stop_on_failure
         self.phase = Phase.HUNTING
         self.queue: deque[Order] = deque()
-        self.running: Order | None = None
+        self.given: deque[Order] = deque()  # to the evaluator; the first one runs
+        self._depth = depth
         self.steer: Steer | None = None
-        self._rows_back = 0  # rows of the running order that have come back
+        self._rows_back = 0  # row of the running order up to which all have come back
         self._said_at: float | None = None
+        self._held_since: float | None = None  # when the oldest row that has not gone up came back
+        self._is_order_over = False
         self._patience = Patience(patience_s, float("-inf"))
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -99,6 +107,7 @@ class Worker:
                 self._patience.hear(now)
                 return self._receive(message)
             case Evaluated():
+                self._held_since = now if self._held_since is None else self._held_since
                 return self._evaluated(event)
             case Reported(id, step, value) if self.phase is Phase.HUNTING:
                 return [self._up(Progress(id, step, value))]
@@ -123,7 +132,7 @@ class Worker:
                 self.sender.acknowledge(incarnation, counter)
             case Resync(counter):
                 return [self._up(answer) for answer in self.sender.answer(counter)]
-            case Halt(id) if (order := self.running) is not None and order.first <= id < order.first + order.n:
+            case Halt(id) if any(order.first <= id < order.first + order.n for order in self.given):
                 return [HaltEvaluation(id)]
             case Stop() if self.phase is Phase.HUNTING:
                 return self._leave()
@@ -133,14 +142,17 @@ class Worker:
         return []
 
     def _start_next(self) -> list[Action]:
-        if self.running is not None or not self.queue or self.phase is not Phase.HUNTING:
-            return []
-        self.running = self.queue.popleft()
-        self._rows_back = self.running.row_start
-        return [Evaluate(self.running, None if self.running.positions.size else self.steer)]
+        actions: list[Action] = []
+        while self.queue and len(self.given) < self._depth:
+            order = self.queue.popleft()
+            if not self.given:
+                self._rows_back = order.row_start
+            self.given.append(order)
+            actions.append(Evaluate(order, None if order.positions.size else self.steer))
+        return actions
 
     def _evaluated(self, event: Evaluated) -> list[Action]:
-        if self.running is not event.order or self.phase is not Phase.HUNTING:
+        if self.phase is not Phase.HUNTING or not self.given or self.given[0] is not event.order:
             return []
         load = self.sender.load
         event.records["rank"], event.records["flock"] = self.rank, self.flock
@@ -172,7 +184,10 @@ class Worker:
             actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}")))
         self._rows_back = event.row_stop
         if event.row_stop >= event.order.row_stop:
-            self.running = None
+            self.given.popleft()
+            self._is_order_over = True
+            if self.given:
+                self._rows_back = self.given[0].row_start
             actions += self._start_next()
         return actions
 
@@ -192,7 +207,9 @@ class Worker:
         if self._patience.is_over(now) and (self.responsive or self.phase is Phase.LEAVING):
             return self._give_up()
         actions: list[Action] = []
-        if self.sender.load and sendable:
+        held_s = 0.0 if self._held_since is None else now - self._held_since
+        if self.sender.load and sendable and (self._is_order_over or held_s >= HOLD_S):
+            self._held_since, self._is_order_over = None, False
             actions.append(self._up(self.sender.stamp()))
         if now - self._said_at >= self.cycle_s:
             self._said_at = now
@@ -201,15 +218,15 @@ class Worker:
 
     def _give_up(self) -> list[Action]:
         self.phase = Phase.GONE
-        waited = "for a goodbye" if self.running is None and not self.queue else "for a word"
+        waited = "for a goodbye" if not self.given and not self.queue else "for a word"
         self.queue.clear()
         text = (
             f"rank {self.rank} leaves: it has waited {self._patience.limit_s:g} s {waited} of its leader on rank "
             f"{self.leader}"
         )
         actions: list[Action] = [Log(text, warning=True)]
-        if self.running is not None:
-            self.running = None
+        if self.given:
+            self.given.clear()
             actions.append(CancelEvaluations())
         return [*actions, Finish(int(ExitCode.ENVIRONMENT))]
 
@@ -217,10 +234,10 @@ class Worker:
         self.phase = Phase.LEAVING
         self.queue.clear()
         actions: list[Action] = []
-        if self.running is not None:
+        if self.given:
             actions.append(CancelEvaluations())
-            self._note_cancelled(self.running)
-            self.running = None
+            self._note_cancelled(self.given[0])
+            self.given.clear()
         if self.sender.load:
             actions.append(self._up(self.sender.stamp()))
         actions.append(self._up(Farewell(self.sender.incarnation, self.sender.account.counter)))
@@ -240,5 +257,6 @@ class Worker:
     def check(self) -> None:
         """Assert the invariants."""
         self.sender.check()
-        assert self.running is None or self.running.row_start <= self._rows_back < self.running.row_stop
+        assert not self.given or self.given[0].row_start <= self._rows_back < self.given[0].row_stop
+        assert len(self.given) <= self._depth and (self.given or not self.queue)
         assert self.phase is Phase.HUNTING or not self.queue

@@ -137,7 +137,8 @@ class Crew:
         assert self.evaluator is not None
         return Worker(
             self.rank, flock.number, flock.leader, space.n_columns, space.n_dims, cycle_s=config.continuity.cycle_s,
-            responsive=self.evaluator.responsive, stop_on_failure=config.objective.on_failure == "stop",
+            responsive=self.evaluator.responsive, depth=self.evaluator.depth,
+            stop_on_failure=config.objective.on_failure == "stop",
         )  # fmt: skip
 
     def _leader(self, flock: Flock, now: float, snapshot: dict[str, Any]) -> Leader:

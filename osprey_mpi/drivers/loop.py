@@ -22,6 +22,7 @@ from osprey_mpi.continuity.events import (
     CancelEvaluations,
     Conclude,
     Evaluate,
+    Evaluated,
     Event,
     Finish,
     HaltEvaluation,
@@ -40,7 +41,9 @@ from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.task import Evaluator
 
 TICK_S = 0.020  # what a leader has gathered goes up this often; well under a health cycle
-SHORTEST_S, LONGEST_S = 0.0003, 0.002  # between looks: a message waits at most 2 ms, an idle rank takes 1 % of a core
+# Sleep between looks at the messages. Each look costs some 50 us, so this bounds what an idle rank takes to about 1 % of
+# a core; workers whose evaluations are so short that a message's wait would show have their next order already.
+SHORTEST_S, LONGEST_S = 0.002, 0.004
 LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
 DRAIN_S = 5.0  # for the last messages to leave
 
@@ -100,11 +103,9 @@ class Loop:
         idle_s = SHORTEST_S
         while self.exit_code is None:
             busy = self._turn()
-            if busy:
-                idle_s = SHORTEST_S
-            elif self.exit_code is None:
+            idle_s = SHORTEST_S if busy else min(2.0 * idle_s, LONGEST_S)
+            if self.exit_code is None and not self._has_work_here():
                 self._sleep(idle_s)
-                idle_s = min(idle_s * 1.5, LONGEST_S)
         self._drain()
         return self.exit_code
 
@@ -116,13 +117,7 @@ class Loop:
             self._give(Role(tag), Received(source, decode(data)), now)
             busy = True
         if self.evaluator is not None and not self.evaluator.idle:
-            for item in self.evaluator.poll():
-                event = event_of(item, self._orders)
-                if not isinstance(event, Reported):
-                    self._note_reasons(event.reasons)
-                self._give(Role.WORKER, event, now)
-                busy = True
-            busy = busy or not self.evaluator.filenos()
+            busy = self._take_in(self.evaluator, now) or busy
         reason = self.signals.check()
         if reason and not self._asked_to_stop:
             self._asked_to_stop = True
@@ -131,6 +126,26 @@ class Loop:
         self._tick(busy, now)
         self._run_local(now)
         return busy
+
+    def _take_in(self, evaluator: Evaluator, now: float) -> bool:
+        """Take what the evaluator has; return whether that was something."""
+        self._watch()
+        due = now - self._ticked_at >= TICK_S  # it watches time limits as well
+        if self._polled and not due and not self._poller.poll(0):
+            return False
+        items = evaluator.poll()
+        for item in items:
+            event = event_of(item, self._orders)
+            if isinstance(event, Evaluated):
+                self._note_reasons(event.reasons)
+                if event.row_stop >= event.order.row_stop:
+                    del self._orders[event.order.first]
+            self._give(Role.WORKER, event, now)
+        return bool(items)
+
+    def _has_work_here(self) -> bool:
+        """Tell whether the evaluator works within poll(): then the loop must not sleep."""
+        return self.evaluator is not None and not self.evaluator.idle and not self.evaluator.filenos()
 
     def _tick(self, busy: bool, now: float) -> None:
         due = now - self._ticked_at >= TICK_S
@@ -164,13 +179,14 @@ class Loop:
                 self.channel.send(rank, int(role), encode(message))
             case Evaluate(order):
                 assert self.evaluator is not None
-                self._orders = {order.first: order}
+                self._orders[order.first] = order
                 self.evaluator.submit(task_of(action))
                 self._watch()
             case HaltEvaluation(id) if self.evaluator is not None:
                 self.evaluator.stop(id)
             case CancelEvaluations() if self.evaluator is not None:
                 self.evaluator.cancel()
+                self._orders.clear()
             case Log(text, warning):
                 (self.log.warning if warning else self.log.info)(text)
                 if warning:
@@ -219,4 +235,4 @@ class Loop:
             if time.monotonic() > deadline:
                 self.log.warning("some last messages could not leave within %.0f s", DRAIN_S)
                 return
-            time.sleep(SHORTEST_S)
+            time.sleep(0.001)

@@ -29,7 +29,7 @@ from osprey_mpi.evaluate.loading import load_function, put_first
 from osprey_mpi.evaluate.objective import Objective, Reply
 from osprey_mpi.evaluate.schema import Schema
 
-FLUSH_S = 0.01  # the rank hears of finished rows at the latest this long after the first of them
+FLUSH_S = 0.02  # the rank hears of finished rows at the latest this long after the first of them
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 REASON_LIMIT = 4000  # bytes: a few reasons fit into a pipe even if the rank is busy
 

@@ -131,6 +131,7 @@ class GroupEvaluator:
     """Evaluate one call within each poll(); the rank is not responsive meanwhile."""
 
     responsive = False
+    depth = 1
 
     def __init__(self, member: Member, jobs: Jobs, clock: Clock, batch: int, retries: int) -> None:
         self._member, self._jobs, self._clock = member, jobs, clock

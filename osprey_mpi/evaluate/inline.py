@@ -54,6 +54,8 @@ class InlineEvaluator:
     clock: seconds since the run first started.
     """
 
+    depth = 1
+
     def __init__(
         self,
         config: Any,

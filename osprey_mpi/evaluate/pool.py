@@ -69,6 +69,7 @@ class ProcessEvaluator:
     """Feed one child process, and start another when it ends."""
 
     responsive = True
+    depth = N_SLOTS
 
     def __init__(self, jobs: Jobs, schema: Schema, settings: Settings, clock: Any) -> None:
         self._jobs = jobs

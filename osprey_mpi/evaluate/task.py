@@ -78,10 +78,12 @@ class Evaluator(Protocol):
 
     responsive: poll() returns within a few milliseconds, whatever the objective does.
     idle: nothing is queued, running or waiting to be polled.
+    depth: how many tasks it holds to advantage: one, or one more while that runs.
     best_cost: the best feasible cost known; the rank lowers it as captures of others arrive.
     """
 
     responsive: bool
+    depth: int
     best_cost: float
 
     @property

@@ -104,6 +104,7 @@ class ThreadEvaluator:
     """Feed one thread."""
 
     responsive = True
+    depth = 1
 
     def __init__(self, function: Function | None, config: Any, jobs: Jobs, schema: Schema, settings: Settings) -> None:
         """`function` is what to call instead of `objective.python`."""

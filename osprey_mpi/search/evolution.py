@@ -46,7 +46,7 @@ class Evolution:
     def spread(self) -> Floats:
         """Give the standard deviations without the widening (n_numeric,)."""
         variances = np.diagonal(self.covariance) if self.is_full else self.covariance
-        result: Floats = self.sigma * np.sqrt(variances)
+        result: Floats = self.sigma * np.sqrt(np.maximum(variances, 0.0))  # negative: not sound, see is_sound
         return result
 
     @property

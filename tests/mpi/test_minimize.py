@@ -25,7 +25,7 @@ if __name__ == "__main__":
     )
     assert result.parameters["x"].shape == (2,), result
     facts = [result.cost, result.n_evaluations, result.n_ranks, result.exit_code]
-    os.write(1, (json.dumps(facts) + "\n").encode())  # in one piece: launchers mix the pieces of all ranks
+    os.write(1, (json.dumps(facts) + "\\n").encode())  # in one piece: launchers mix the pieces of all ranks
 """
 
 OWNER = """\
@@ -56,7 +56,7 @@ try:
     wrong = {"x": {"type": "reel", "low": 0, "high": 1}}
     osprey_mpi.minimize(lambda p: 0.0, wrong, budget={"evaluations": 3}, out="out")
 except OspreyError as error:
-    os.write(1, b"refused %d\n" % error.exit_code)
+    os.write(1, b"refused %d\\n" % error.exit_code)
 """
 
 
@@ -87,3 +87,23 @@ def test_refused_on_all_ranks(case: Problem) -> None:
     (case.folder / "script.py").write_text(REFUSED)
     done = launch(3, [sys.executable, "script.py"], cwd=case.folder)
     assert (done.rc, done.stdout) == (0, "refused 2\n" * 3), done.stderr
+
+
+UNREAD = """\
+from mpi4py import MPI
+from osprey_mpi.comm import startup
+
+world = startup.start()
+if world.rank == 0:
+    world.comm.Send(b"to somebody who is gone", dest=1, tag=1)
+MPI.COMM_WORLD.Barrier()
+startup.finish(world)
+assert not MPI.Is_finalized()
+"""
+
+
+def test_a_message_that_nobody_reads_does_not_spoil_the_end(case: Problem) -> None:
+    """MPICH refuses to free a communicator that has some."""
+    (case.folder / "script.py").write_text(UNREAD)
+    done = launch(2, [sys.executable, "script.py"], cwd=case.folder)
+    assert (done.rc, done.stderr) == (0, ""), done.stderr

@@ -55,11 +55,11 @@ def f(p):
     rollup = pathlib.Path(f"/proc/{__import__('os').getppid()}/smaps_rollup").read_text()
     return float(re.search(r"^Pss: +([0-9]+) kB", rollup, re.M).group(1)) / 1024
 """
-    case.write(code, BASE.replace("evaluations: 8", "evaluations: 640"))
+    case.write(code, BASE.replace("evaluations: 8", "evaluations: 256"))
     done = case.run(64, timeout_s=240)
-    assert (done.rc, done.json()["n_evaluations"]) == (0, 640), done.stderr
+    assert (done.rc, done.json()["n_evaluations"]) == (0, 256), done.stderr
     columns = case.columns("rank", "cost", "status")
-    assert columns["id"].tolist() == list(range(640)) and not columns["status"].any()
+    assert columns["id"].tolist() == list(range(256)) and not columns["status"].any()
     n_each = Counter(columns["rank"].tolist())
     pss_mib = columns["cost"]
     print(f"64 ranks: {done.seconds:.1f} s, of these {done.json()['wall_s']:.1f} s in the run, PSS of a rank "

@@ -87,7 +87,7 @@ def test_a_gap_of_a_worker_is_asked_for(drive: Driver) -> None:
     drive(ids(0, 10))
     missed = drive.finish(1)
     drive.workers[1].handle(Received(0, Order(50, 1, 0, 1, 0, 0, np.zeros((1, 2)))), 0.0)
-    drive.running[1] = drive.workers[1].running  # type: ignore[assignment]
+    drive.running[1] = drive.workers[1].given[0]
     second = drive.finish(1)
     assert sends(drive(second, 1)) == [Resync(0)] and drive.told == []
     drive(missed, 1)

@@ -39,7 +39,7 @@ from osprey_mpi.continuity.messages import (
     Trouble,
 )
 from osprey_mpi.continuity.records import Status
-from osprey_mpi.continuity.worker import Phase, Worker
+from osprey_mpi.continuity.worker import HOLD_S, Phase, Worker
 
 STEER = Steer(3, 0.2, np.zeros(2), np.ones((2, 1)))
 
@@ -82,7 +82,19 @@ def test_orders_are_evaluated_one_after_the_other(drive: Driver) -> None:
     assert drive(evaluated(one, 1, 2, [2.0])) == [Evaluate(two, None)], "given points need no distribution"
     assert drive(evaluated(one, 1, 2, [2.0])) == [], "an order that is over"
     assert drive(evaluated(two, 0, 1, [2.0])) == []
-    assert drive.worker.running is None
+    assert not drive.worker.given
+
+
+def test_a_deeper_evaluator_gets_the_next_order_while_one_runs() -> None:
+    drive = Driver(depth=2)
+    drive(Tick())
+    drive(STEER)
+    one, two, three = (Order(first, 1, 0, 1, 0) for first in range(3))
+    assert drive(one) == [Evaluate(one, STEER)]
+    assert drive(two) == [Evaluate(two, STEER)]
+    assert drive(three) == []
+    assert drive(evaluated(one, 0, 1, [1.0])) == [Evaluate(three, STEER)]
+    assert list(drive.worker.given) == [two, three]
 
 
 def test_the_newest_distribution_counts(drive: Driver) -> None:
@@ -93,10 +105,12 @@ def test_the_newest_distribution_counts(drive: Driver) -> None:
     assert drive.worker.steer is newer
 
 
-def test_what_is_finished_goes_up_at_once_or_folded(drive: Driver) -> None:
+def test_what_is_finished_goes_up_together(drive: Driver) -> None:
     order = Order(0, 4, 0, 4, 7)
     drive(order)
     drive(evaluated(order, 0, 1, [3.0]))
+    assert sends(drive(Tick())) == [], "it waits for company"
+    drive.now += HOLD_S
     assert sends(drive(Tick(sendable=False))) == []
     drive(evaluated(order, 1, 2, [1.0]))
     drive(evaluated(order, 2, 3, [2.0]))
@@ -107,7 +121,7 @@ def test_what_is_finished_goes_up_at_once_or_folded(drive: Driver) -> None:
     assert set(delta.records["rank"].tolist()) == {5} and set(delta.records["flock"].tolist()) == {2}
     assert [(p["row_start"], p["row_stop"], p["cycle"]) for p in delta.pieces] == [(0, 1, 7), (1, 2, 7), (2, 3, 7)]
     drive(evaluated(order, 3, 4, [9.0]))
-    (second,) = sends(drive(Tick()))
+    (second,) = sends(drive(Tick()))  # at once: the order is over
     assert second.position.size == 0 and second.best_id == 1, "no capture"
     ledger = Ledger()
     assert [ledger.admit(d) for d in (delta, second)] == [Verdict.ADMITTED] * 2
@@ -143,6 +157,7 @@ def test_resync_gives_the_state_and_what_is_not_durable(drive: Driver) -> None:
     deltas = []
     for row in range(3):
         drive(evaluated(order, row, row + 1, [1.0]))
+        drive.now += HOLD_S
         deltas += sends(drive(Tick()))
     drive(Ack(1, 1))
     assert sends(drive(Resync(1))) == [State(1, 3), *deltas[1:]]
