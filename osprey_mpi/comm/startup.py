@@ -107,8 +107,8 @@ def finish(world: World) -> None:
         return
     from mpi4py import MPI
 
-    # Take in what was sent to a state machine that is gone, as a health report or a last acknowledgement: MPICH does not
-    # free a communicator with unread messages. One that is still on its way then must not fail a run that is over.
+    # Take in what was sent to a state machine that is gone, such as a last acknowledgement: MPICH frees no communicator
+    # with unread messages. One that is still on its way then must not fail a run that is over.
     status = MPI.Status()
     while (message := world.comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)) is not None:
         message.Recv((bytearray(status.Get_count(MPI.BYTE)), MPI.BYTE))

@@ -87,23 +87,3 @@ def test_refused_on_all_ranks(case: Problem) -> None:
     (case.folder / "script.py").write_text(REFUSED)
     done = launch(3, [sys.executable, "script.py"], cwd=case.folder)
     assert (done.rc, done.stdout) == (0, "refused 2\n" * 3), done.stderr
-
-
-UNREAD = """\
-from mpi4py import MPI
-from osprey_mpi.comm import startup
-
-world = startup.start()
-if world.rank == 0:
-    world.comm.Send(b"to somebody who is gone", dest=1, tag=1)
-MPI.COMM_WORLD.Barrier()
-startup.finish(world)
-assert not MPI.Is_finalized()
-"""
-
-
-def test_a_message_that_nobody_reads_does_not_spoil_the_end(case: Problem) -> None:
-    """MPICH refuses to free a communicator that has some."""
-    (case.folder / "script.py").write_text(UNREAD)
-    done = launch(2, [sys.executable, "script.py"], cwd=case.folder)
-    assert (done.rc, done.stderr) == (0, ""), done.stderr
