@@ -121,6 +121,10 @@ class Dispatch:
 
     # orders
 
+    def is_ahead(self, time_s: float) -> bool:
+        """Tell whether every worker has work for at least that long, so that nobody would notice if we slept."""
+        return all(pace.mean_s * self.book.n_rows_at(worker) >= time_s for worker, pace in self.paces.items())
+
     def can_begin_round(self) -> bool:
         """Tell whether in exact mode a round may begin: with all ids that it needs, or with the last ones."""
         enough = len(self.paces) * self._most_rows()

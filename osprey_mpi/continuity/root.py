@@ -119,6 +119,10 @@ class Root(Collector):
         self._began = self._appended_at = self._checkpoint_at = now
         self._leave_by = float("inf")
 
+    def can_wait(self, _time_s: float) -> bool:
+        """Tell whether nobody would notice if this rank did not listen for a moment: leaders ask for ids in time."""
+        return self.phase is Phase.RUNNING
+
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""
         if self.phase is Phase.OVER:

@@ -98,6 +98,10 @@ class Worker:
         self._is_order_over = False
         self._patience = Patience(patience_s, float("-inf"))
 
+    def can_wait(self, _time_s: float) -> bool:
+        """Tell whether no order is on its way that it might need: it has one to do, and two more."""
+        return len(self.given) + len(self.queue) > 2
+
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""
         if self.phase is Phase.GONE:

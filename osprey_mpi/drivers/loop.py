@@ -40,11 +40,13 @@ from osprey_mpi.drivers.convert import event_of, task_of
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.task import Evaluator
 
-TICK_S = 0.020  # what a leader has gathered goes up this often; well under a health cycle
-# Sleep between looks at the messages. Each look costs some 50 us, so this bounds what an idle rank takes to about 1 % of
-# a core; workers whose evaluations are so short that a message's wait would show have their next order already.
-SHORTEST_S, LONGEST_S = 0.002, 0.004
+TICK_S = 0.050  # what a leader has gathered goes up this often; well under a health cycle
+# Sleep between looks at the messages, growing while nothing comes. Each look costs some 50 us: 1 % of a core for an idle
+# rank. A rank that is ahead looks seldom: after a sleep caches are cold, and the first message of a look costs four times
+# what the next ones do.
+SHORTEST_S, LONGEST_S, AHEAD_S = 0.002, 0.004, 0.006
 LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
+WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit
 DRAIN_S = 5.0  # for the last messages to leave
 
 
@@ -53,6 +55,10 @@ class Machine(Protocol):
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""
+        ...
+
+    def can_wait(self, time_s: float) -> bool:
+        """Tell whether nobody would notice if this rank did not listen for that long."""
         ...
 
 
@@ -90,12 +96,18 @@ class Loop:
         self.exit_code: int | None = None
         self._collectors = collectors or {}
         self._alone = alone
+        # A worker on its leader's own rank hears no other rank.
+        self._listeners = [
+            machine
+            for role, machine in machines.items()
+            if role is not Role.WORKER or self._collectors.get(role) != rank
+        ]
         self._on_warning = on_warning
         self._local: deque[tuple[Role, Message]] = deque()
         self._orders: dict[int, Order] = {}
         self._poller = select.poll()
         self._polled: set[int] = set()
-        self._ticked_at = float("-inf")
+        self._ticked_at = self._watched_at = float("-inf")
         self._asked_to_stop = False
 
     def run(self) -> int:
@@ -130,9 +142,10 @@ class Loop:
     def _take_in(self, evaluator: Evaluator, now: float) -> bool:
         """Take what the evaluator has; return whether that was something."""
         self._watch()
-        due = now - self._ticked_at >= TICK_S  # it watches time limits as well
+        due = now - self._watched_at >= WATCH_S
         if self._polled and not due and not self._poller.poll(0):
             return False
+        self._watched_at = now
         items = evaluator.poll()
         for item in items:
             event = event_of(item, self._orders)
@@ -223,7 +236,11 @@ class Loop:
 
     def _sleep(self, idle_s: float) -> None:
         self._watch()
-        limit_s = LONGEST_ALONE_S if self._alone else idle_s
+        if self._alone:
+            limit_s = LONGEST_ALONE_S
+        else:
+            is_ahead = all(machine.can_wait(AHEAD_S) for machine in self._listeners)
+            limit_s = AHEAD_S if is_ahead else idle_s
         until_tick_s = max(self._ticked_at + TICK_S - time.monotonic(), SHORTEST_S)
         self._poller.poll(1000.0 * min(limit_s, until_tick_s))
 

@@ -29,7 +29,7 @@ from osprey_mpi.evaluate.loading import load_function, put_first
 from osprey_mpi.evaluate.objective import Objective, Reply
 from osprey_mpi.evaluate.schema import Schema
 
-FLUSH_S = 0.02  # the rank hears of finished rows at the latest this long after the first of them
+FLUSH_S = 0.025  # the rank hears of finished rows at the latest this long after the first of them
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 REASON_LIMIT = 4000  # bytes: a few reasons fit into a pipe even if the rank is busy
 
@@ -104,8 +104,9 @@ class Child:
             board.set_running(serial, row + 1, 0.0)
             if reply.reason:
                 self._note(id, reply.reason)
-            # The next row will take about as long as this one: flush now if it would end past the limit.
-            if row + 1 == n or t_end_s + (t_end_s - t_start_s) - self._flushed_s >= FLUSH_S:
+            # The next row will take about as long as this one: flush now if it would end past the limit. A reason goes
+            # at once: the next row may take the process with it.
+            if row + 1 == n or reply.reason or t_end_s + (t_end_s - t_start_s) - self._flushed_s >= FLUSH_S:
                 self._flush(serial, row + 1, t_end_s)
 
     def _run_batch(self, serial: int, slot: int, n: int) -> None:

@@ -146,7 +146,7 @@ def test_pace_sizes_orders() -> None:
     assert pace.mean_s == pytest.approx(1e-5) and pace.n_rows(64) == 64 and pace.n_orders(64) == 3
     for _ in range(200):
         pace.learn(1, 0.001)
-    assert pace.mean_s == pytest.approx(0.001, rel=0.01) and pace.n_rows(64) == 30 and pace.n_orders(30) == 2
+    assert pace.mean_s == pytest.approx(0.001, rel=0.01) and pace.n_rows(64) == 20 and pace.n_orders(20) == 2
     for _ in range(400):
         pace.learn(1, 2.0)
     assert pace.n_rows(64) == 1 and pace.n_orders(1) == 1
