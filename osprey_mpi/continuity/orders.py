@@ -13,9 +13,9 @@ from osprey_mpi.continuity.records import EXPLICIT
 
 Floats = NDArray[np.float64]
 
-# An order of fast evaluations should last about this long. Shorter ones cost every rank more than they gain the search, and
-# longer ones the search: on Rosenbrock in 20 dimensions orders of 1, 2 and 3 points of 10 ms take 19, 21 and 27 thousand
-# evaluations with 4 workers (simulated, without dives).
+# An order of fast evaluations should last about this long. Shorter ones cost every rank more than they gain the search,
+# and longer ones the search: on Rosenbrock in 20 dimensions orders of 1, 2 and 3 points of 10 ms take 19, 21 and 27
+# thousand evaluations with 4 workers (simulated, without dives).
 ORDER_S = 0.020
 # Work that a worker should have before it, so that neither it nor the leader needs to look often.
 AHEAD_S = 0.025

@@ -57,8 +57,7 @@ from osprey_mpi.continuity.records import PIECE, RECORD, Status
 from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.errors import ExitCode
 
-
-# Rows of an order that goes on wait this long for company: a message of several rows costs the leader what one row does.
+# Rows of an order that goes on wait this long for company: a message of several rows costs the leader what one does.
 HOLD_S = 0.020
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from logging import Logger
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.comm import startup
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 class Crew:
     """Hold what one rank works with. follower: this rank only helps the worker whose group it is in."""
 
-    def __init__(self, session: Session, placed: Tree, communicators: Communicators, log: Logger) -> None:
-        self.session, self.placed, self.log = session, placed, log
+    def __init__(self, session: Session, placed: Tree, communicators: Communicators) -> None:
+        self.session, self.placed = session, placed
+        self.log = getLogger("osprey_mpi")  # until the run has a folder
         self.rank = session.world.rank
         self.communicators = communicators
         self.flock: Flock | None = placed.flock_of(self.rank)
@@ -174,7 +175,7 @@ class Crew:
         from osprey_mpi.drivers.desk import Desk
 
         session = self.session
-        assert session.opened is not None
+        assert session.opened is not None and session.opened.folder is not None
         return Desk(
             session.opened.folder, session.config, session.space, root, self.log, n_ranks=session.world.n_ranks,
             n_workers=sum(len(f.workers) for f in self.placed.flocks), n_flocks=len(self.placed.flocks),

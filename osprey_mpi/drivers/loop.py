@@ -28,7 +28,6 @@ from osprey_mpi.continuity.events import (
     HaltEvaluation,
     Log,
     Received,
-    Reported,
     Send,
     StopAsked,
     Tick,
@@ -41,9 +40,9 @@ from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.task import Evaluator
 
 TICK_S = 0.050  # what a leader has gathered goes up this often; well under a health cycle
-# Sleep between looks at the messages, growing while nothing comes. Each look costs some 50 us: 1 % of a core for an idle
-# rank. A rank that is ahead looks seldom: after a sleep caches are cold, and the first message of a look costs four times
-# what the next ones do.
+# Sleep between looks at the messages, growing while nothing comes. Each look costs some 50 us: 1 % of a core for an
+# idle rank. A rank that is ahead looks seldom: after a sleep caches are cold, and the first message of a look costs four
+# times what the next ones do.
 SHORTEST_S, LONGEST_S, AHEAD_S = 0.002, 0.004, 0.006
 LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
 WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit

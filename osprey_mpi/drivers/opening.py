@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +28,15 @@ RETRYABLE = {"failed": Status.FAILED, "lost": Status.LOST, "timeout": Status.TIM
 
 @dataclass(slots=True)
 class Opened:
-    """Hold an open run. snapshots: flock number -> arrays; notes, warnings: what the user should know."""
+    """Hold an open run. snapshots: flock number -> arrays; notes, warnings: what the user should know.
 
-    folder: RunFolder
+    folder: None for a new run until `claim`: nothing is made, or overwritten, for an objective that cannot be loaded.
+    """
+
+    path: Path
+    folder: RunFolder | None
     config: Config
+    overwrite: bool = False
     tally: Tally = field(default_factory=Tally)
     best: Best | None = None
     snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
@@ -38,6 +44,22 @@ class Opened:
     wall_before_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    def claim(self) -> tuple[int, float]:
+        """Make the folder of a new run; return the life and when the run first started.
+
+        Raises UsageError or StorageError.
+        """
+        from osprey_mpi.storage.folder import RunFolder
+
+        if self.folder is None:
+            self.folder = RunFolder.create(self.path, self.config, self.overwrite)
+        return self.folder.life, self.folder.started_unix_s
+
+    def close(self) -> None:
+        """Give the folder free."""
+        if self.folder is not None:
+            self.folder.close()
 
 
 def open_run(request: Request) -> Opened:
@@ -48,8 +70,9 @@ def open_run(request: Request) -> Opened:
         return _reopen(request)
     assert request.load is not None
     config = request.load()
-    folder = RunFolder.create(request.out or config.output_dir, config, request.overwrite)
-    return Opened(folder, config)
+    path = (request.out or config.output_dir).absolute()
+    RunFolder.refuse_used(path, request.overwrite)
+    return Opened(path, None, config, request.overwrite)
 
 
 def _reopen(request: Request) -> Opened:
@@ -61,10 +84,11 @@ def _reopen(request: Request) -> Opened:
         config = folder.config()
         if request.max_evaluations is not None:
             budget = config.budget.model_copy(update={"evaluations": request.max_evaluations})
-            longer = config.model_copy(update={"budget": budget}).placed(config.base_dir, config.source_text)
-            folder.change_config(longer)
-            config = longer
-        return _read_back(folder, config, request)
+            config = config.model_copy(update={"budget": budget}).placed(config.base_dir, config.source_text)
+        opened = _read_back(folder, config, request)
+        if request.max_evaluations is not None:
+            folder.change_config(config)
+        return opened
     except BaseException:
         folder.close()
         raise
@@ -76,7 +100,7 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
 
     space = Space(config.parameters, config.constraints)
     rows = read_run(folder.path)
-    opened = Opened(folder, config, warnings=list(rows.notes))
+    opened = Opened(folder.path, folder, config, warnings=list(rows.notes))
     opened.tally = tally_of(rows)
     limit = config.budget.evaluations
     if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:

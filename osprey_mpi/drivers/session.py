@@ -28,8 +28,6 @@ class Charter:
 
     config_json: str
     out: str
-    life: int
-    started_unix_s: float
 
 
 def run_session(request: Request) -> RunResult:
@@ -47,21 +45,18 @@ def _run(world: World, request: Request) -> RunResult:
     try:
         charter = startup.broadcast(world, _charter(opened))
         config = Config.from_json(charter.config_json)
-        session = Session(world, request, config, charter, opened)
+        session = Session(world, request, config, Path(charter.out), opened)
         code = session.run()
         startup.assemble(world, config.continuity.lost_after_s, code)
         result: RunResult = startup.broadcast(world, session.result)
         return result
     finally:
         if opened is not None:
-            opened.folder.close()
+            opened.close()
 
 
 def _charter(opened: Opened | None) -> Charter | None:
-    if opened is None:
-        return None
-    folder = opened.folder
-    return Charter(opened.config.to_json(), str(folder.path), folder.life, folder.started_unix_s)
+    return None if opened is None else Charter(opened.config.to_json(), str(opened.path))
 
 
 def run_clock(started_unix_s: float) -> Callable[[], float]:
@@ -73,33 +68,48 @@ def run_clock(started_unix_s: float) -> Callable[[], float]:
 class Session:
     """Be one rank's part in one life of a run."""
 
-    def __init__(self, world: World, request: Request, config: Config, charter: Charter, opened: Opened | None) -> None:
-        self.world, self.request, self.config, self.charter, self.opened = world, request, config, charter, opened
-        self.out = Path(charter.out)
+    def __init__(self, world: World, request: Request, config: Config, out: Path, opened: Opened | None) -> None:
+        self.world, self.request, self.config, self.out, self.opened = world, request, config, out, opened
         self.space = Space(config.parameters, config.constraints)
-        self.clock = run_clock(charter.started_unix_s)
         self.result: RunResult | None = None
+        self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
     def run(self) -> int:
         """Return the exit code. Collective over the world."""
-        world = self.world
         placed = self._place()
-        log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, self.charter.life)
-        communicators = tree.split(world.comm, placed, world.rank)
+        communicators = tree.split(self.world.comm, placed, self.world.rank)
         crew: Crew | None = None
         try:
-            crew = Crew(self, placed, communicators, log)
-            everywhere(world, crew.check)
-            self._survey(crew, placed, log)
-            with Signals(launched=world.n_ranks > 1) as signals:
-                code = crew.work(signals)
-            log.info("life %d ends with exit code %d", self.charter.life, code)
-            return code
+            crew = Crew(self, placed, communicators)
+            everywhere(self.world, crew.check)
+            return self._work(crew, placed)
         finally:
             if crew is not None:
                 crew.close()
             tree.free(communicators)
-            close_log(log)
+
+    def _work(self, crew: Crew, placed: tree.Tree) -> int:
+        """Begin the life and see it through. Collective over the world."""
+        world = self.world
+        life, started_unix_s = startup.broadcast(world, on_root(world, self._claim))
+        self._clock = run_clock(started_unix_s)
+        crew.log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, life)
+        try:
+            self._survey(crew, placed, crew.log)
+            with Signals(launched=world.n_ranks > 1) as signals:
+                code = crew.work(signals)
+            crew.log.info("life %d ends with exit code %d", life, code)
+            return code
+        finally:
+            close_log(crew.log)
+
+    def _claim(self) -> tuple[int, float]:
+        assert self.opened is not None
+        return self.opened.claim()
+
+    def clock(self) -> float:
+        """Return the seconds since the run first started."""
+        return self._clock()
 
     def _place(self) -> tree.Tree:
         """Place all ranks. Collective over the world."""
@@ -112,6 +122,7 @@ class Session:
         everybody = startup.gather(self.world, (here(self.world.rank, crew.device_name), crew.inventory()))
         if everybody is None or self.opened is None:
             return
+        assert self.opened.folder is not None
         places = [place for place, _ in everybody]
         for place in places:
             log.info(

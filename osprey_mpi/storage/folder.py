@@ -69,6 +69,11 @@ class RunFolder:
             raise
         return folder
 
+    @staticmethod
+    def refuse_used(path: Path, overwrite: bool = False) -> None:
+        """Raise UsageError where `create` would, without changing a byte."""
+        _refuse_used(Path(path).absolute(), overwrite)
+
     @classmethod
     def open(cls, path: Path) -> Self:
         """Lock the folder of an existing run for its next life.
