@@ -59,12 +59,6 @@ class UsageError(OspreyError):
     exit_code = ExitCode.CONFIG
 
 
-class NoResultError(OspreyError):
-    """Report a run that ended without one usable evaluation."""
-
-    exit_code = ExitCode.NO_RESULT
-
-
 class EnvironmentFault(OspreyError):
     """Report MPI, a launcher, a library or a device that is not as the run needs it."""
 

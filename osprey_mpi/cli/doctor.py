@@ -5,26 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from osprey_mpi.cli.options import Format, TextFormat
-from osprey_mpi.errors import ExitCode
 
 
 def doctor_command(format: Format = TextFormat.TEXT) -> None:
-    """Show what this machine gives a run: MPI, launcher, GPUs, cores, threads, and what will hurt."""
-    run(format)
+    """Show what this machine gives a run: MPI, launcher, GPUs, cores, threads, and what will hurt.
 
-
-def run(output_format: str = "text") -> ExitCode:
-    """Write the facts to stdout, as `text` or `json`; faults of the machine are facts, so the code is DONE."""
+    Faults of the machine are facts: the exit code is 0.
+    """
     from osprey_mpi.cli.doctor_facts import gather
     from osprey_mpi.cli.output import write_json, write_text
 
     facts = gather()
     facts["notes"] = notes(facts)
-    if output_format == "json":
+    if format is TextFormat.JSON:
         write_json(facts)
     else:
         write_text(f"{line}\n" for line in lines(facts))
-    return ExitCode.DONE
 
 
 def notes(facts: dict[str, Any]) -> list[str]:

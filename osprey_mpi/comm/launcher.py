@@ -41,6 +41,15 @@ def detect(environ: Mapping[str, str] | None = None) -> Launch:
     return Launch("", 1, 0)
 
 
+def fault_tolerance(library: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return "ulfm" where MPI itself outlives a lost rank (`mpirun --with-ft ulfm` sets the variable), else "none".
+
+    library: its name, as MPI gives it.
+    """
+    enabled = (os.environ if environ is None else environ).get("OMPI_MCA_mpi_ft_enable", "").lower()
+    return "ulfm" if library.startswith("Open MPI") and enabled in ("1", "true", "yes") else "none"
+
+
 def mismatch(launch: Launch, library: str) -> str:
     """Return the sentence for N lone processes: what was seen, why, and the fix."""
     if launch.name == "Slurm srun":

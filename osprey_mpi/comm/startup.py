@@ -10,11 +10,11 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from osprey_mpi.comm.launcher import Launch, detect, mismatch
+from osprey_mpi.comm.launcher import Launch, detect, fault_tolerance, mismatch
 from osprey_mpi.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ _OPEN_MPI_DEFAULTS = {
     "OMPI_MCA_btl_sm_eager_limit": "16384",
     "OMPI_MCA_mpi_yield_when_idle": "0",  # our loop sleeps by itself; a yield in every look costs a time slice
 }
-_FT_VARIABLE = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
 CODE_TAG, END_TAG = 9, 10  # beside the roles of continuity.messages
-IDLE_S = 0.005
-SPEAK_S = 2.0
+IDLE_S = 0.005  # between looks of a rank that only waits: well under 1 % of a core
+SPEAK_S = 2.0  # that the launcher's rank 0 has to say why, before another rank's end makes the launcher end it
 START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed ranks took up to that
 
 
@@ -46,7 +45,7 @@ class World:
     owns_mpi: bool  # we called MPI_Init, so we finalize
 
 
-def start(*, force_mpi: bool = False) -> World:
+def start() -> World:
     """Start MPI if a launcher did start this process, or if the caller has started MPI already.
 
     Collective over all ranks of the launch. Raises EnvironmentFault when MPI cannot be loaded or sees another number of
@@ -54,7 +53,7 @@ def start(*, force_mpi: bool = False) -> World:
     """
     launch = detect()
     loaded = sys.modules.get("mpi4py.MPI")
-    if not launch.expects_mpi and not force_mpi and (loaded is None or not loaded.Is_initialized()):
+    if not launch.expects_mpi and (loaded is None or not loaded.Is_initialized()):
         return World(None, 0, 1, "none (one process)", "none", owns_mpi=False)
     for name, value in _OPEN_MPI_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -89,14 +88,13 @@ def _init(launch: Launch) -> World:
             MPI.Finalize()
         _fail_once(launch, mismatch(launch, library))
     comm = world.Dup()
-    fault_tolerance = "ulfm" if os.environ.get(_FT_VARIABLE) in ("1", "true") else "none"
-    return World(comm, comm.rank, comm.size, library, fault_tolerance, owns_mpi)
+    return World(comm, comm.rank, comm.size, library, fault_tolerance(library), owns_mpi)
 
 
 def _fail_once(launch: Launch, text: str) -> NoReturn:
     """Raise EnvironmentFault; where ranks cannot talk to each other, only the launcher's rank 0 has the words."""
     if launch.rank > 0:
-        time.sleep(SPEAK_S)  # a launcher ends all ranks with the first that fails: rank 0 must have spoken by then
+        time.sleep(SPEAK_S)
         text = ""
     raise EnvironmentFault(text) from None
 
@@ -145,12 +143,12 @@ def break_off(world: World, text: str, exit_code: int) -> None:
 
 
 def broadcast(world: World, value: Any) -> Any:
-    """Return rank 0's value (text or numbers) on every rank. Collective over the world."""
+    """Return rank 0's value, anything that pickles, on every rank. Collective over the world."""
     return value if world.comm is None else world.comm.bcast(value, root=0)
 
 
 def gather(world: World, value: Any) -> list[Any] | None:
-    """Return everybody's value on rank 0, None elsewhere. Collective over the world."""
+    """Return everybody's value, anything that pickles, on rank 0, None elsewhere. Collective over the world."""
     return [value] if world.comm is None else world.comm.gather(value, root=0)
 
 
@@ -181,12 +179,10 @@ def tell_code(world: World, ranks: Iterable[int], exit_code: int) -> None:
         world.comm.send(exit_code, dest=rank, tag=CODE_TAG)
 
 
-def await_code(world: World, ended: Callable[[], bool]) -> int | None:
-    """Wait asleep for tell_code; None once `ended` says so."""
+def await_code(world: World) -> int:
+    """Wait asleep for tell_code."""
     assert world.comm is not None
     while not world.comm.iprobe(source=0, tag=CODE_TAG):
-        if ended():
-            return None
         time.sleep(IDLE_S)
     return int(world.comm.recv(source=0, tag=CODE_TAG))
 

@@ -3,7 +3,7 @@
 Rules
 -----
 * Every member has a ledger (which deltas were admitted) and a pulse (is it there).
-* A gap or a checksum that differs makes the member suspect: it is asked for its state and its kept deltas (Resync),
+* A gap or a checksum that differs makes the member suspect: it is asked for a word and its kept deltas (Resync),
   once a second, until they come or it is lost. So lost, repeated and overtaken deltas heal. Nothing else is sent twice:
   all other messages rely on MPI, which loses none and keeps the order of a pair.
 * A late delta of an older incarnation is a fact: its rows are passed on, its best point merges, it does not steer.
@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from osprey_mpi.continuity.events import Action, Log, Send
 from osprey_mpi.continuity.health import Awake, Health, Pulse
 from osprey_mpi.continuity.ledger import Account, Ledger, Verdict
-from osprey_mpi.continuity.messages import Ack, Delta, Farewell, Hello, Message, Resync, Role, State
-from osprey_mpi.continuity.messages import Health as HealthMessage
+from osprey_mpi.continuity.messages import Ack, Delta, Farewell, Heartbeat, Hello, Message, Resync, Role
 
 RESYNC_EVERY_S = 1.0  # a suspect is asked again once a second, not once per message
 
@@ -91,9 +90,7 @@ class Collector:
                 member.joined = True
                 member.pulse.responsive = bool(responsive)
                 member.renew(incarnation)
-            case State(incarnation, counter):
-                return self._catch_up(source, incarnation, counter, now)
-            case HealthMessage(incarnation, counter):
+            case Heartbeat(incarnation, counter):
                 return [*self._catch_up(source, incarnation, counter, now), self.acknowledge(source, *member.durable)]
             case Farewell(incarnation, n_sent):
                 actions = self._catch_up(source, incarnation, n_sent, now)

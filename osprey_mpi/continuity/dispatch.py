@@ -8,7 +8,7 @@ Rules
 * A block teaches the search once, when all of it is back. If its order is more than `stale_window` health cycles old it
   teaches nothing, it only may become the best point.
 * What comes back of an order that was taken back meanwhile is a fact, not a vote, and is not ordered again.
-* Exact mode works in rounds: one order per worker, all told in id order at the end of the round, sizes fixed.
+* Exact mode works in rounds: a batch per worker, all told in id order at the end of the round, sizes fixed.
 * What a lost worker had open goes back to the pool; a dive asks for its points again, a repetition is repeated.
 """
 
@@ -30,9 +30,11 @@ from osprey_mpi.search.osprey import n_survivors
 
 # The pool holds what the flock evaluates in this time: longer than a round trip to a root that is writing, so that
 # nobody waits; short, because ids in the pool of a slow flock are missing elsewhere when the budget ends.
-AHEAD_S = 0.1
+POOLED_S = 0.1
 
-SMALL_BATCH = 64  # points per call; a GPU wants hundreds
+# Points per call that are few: a GPU wants hundreds. A round of the exact mode holds one block of them, which is carried
+# over where the budget cuts it.
+SMALL_BATCH = 64
 
 
 class Dispatch:
@@ -72,8 +74,8 @@ class Dispatch:
     def want(self) -> int:
         """Return how many ids to ask the root for now, 0 for none; seldom, so that most orders cost it no message."""
         if self.settings.exact:
-            enough = amount = len(self.paces) * self._most_rows()
-            amount -= self.n_ids
+            enough = len(self.paces) * self._most_rows()
+            amount = (2 if self.settings.batch > SMALL_BATCH else 1) * enough - self.n_ids
         else:
             enough, amount = self._ahead()
         if self._n_wanted or self._dry or self.n_ids >= enough:
@@ -92,7 +94,7 @@ class Dispatch:
             enough = max(1, n_workers - n_out)
             return enough, enough
         else:
-            enough = 1 + int(min(AHEAD_S * self._per_s, 2 * (n_workers + n_out)))
+            enough = 1 + int(min(POOLED_S * self._per_s, 2 * (n_workers + n_out)))
         return enough, 4 * enough
 
     def _rate(self) -> float:
@@ -133,12 +135,13 @@ class Dispatch:
     def orders_for(self, worker: int) -> list[Steer | Order]:
         """Return what to send to a worker: orders as long as it has room for one."""
         n_rows = self._n_rows(worker)
-        room = (1 if self.settings.exact else self.paces[worker].n_orders(n_rows)) - self.book.n_at(worker)
         messages: list[Steer | Order] = []
-        for _ in range(room):
+        given = 0
+        while self._has_room(worker, n_rows, given):
             order = self._next_order(n_rows)
             if order is None:
                 break
+            given += order.row_stop - order.row_start
             entry = OpenOrder.of(order, worker)
             if order.row_start > 0:
                 self.carry.fill(entry)
@@ -146,6 +149,15 @@ class Dispatch:
             steer = None if entry.explicit else self.steering.update(worker, self.search.distribution, self.paces)
             messages += [order] if steer is None else [steer, order]
         return messages
+
+    def _has_room(self, worker: int, n_rows: int, given: int) -> bool:
+        """Tell whether a worker should get one more order, after `given` rows just now.
+
+        In exact mode a round is one order; where batches are large, the few points of a dive do not fill it.
+        """
+        if not self.settings.exact:
+            return self.book.n_at(worker) < self.paces[worker].n_orders(n_rows)
+        return given == 0 or (n_rows > SMALL_BATCH and 2 * given < n_rows <= self.pool.n)
 
     def _next_order(self, n_rows: int) -> Order | None:
         if self.redo:

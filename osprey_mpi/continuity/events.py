@@ -60,7 +60,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """This rank was asked to stop (a signal, its launcher gone, an error), with the reason."""
+    """This rank was asked to stop by a signal, or because its launcher is gone; the reason begins with "signal"."""
 
     reason: str
 

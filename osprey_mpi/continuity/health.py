@@ -1,7 +1,7 @@
 """Judge whether a sender is there: HEALTHY -> SUSPECT -> LOST by silence, back to HEALTHY by a word.
 
     HEALTHY   heard within suspect_after_s
-    SUSPECT   silent for longer, or its deltas have a gap: it is asked for its state
+    SUSPECT   silent for longer, or its deltas have a gap: it is asked for what is missing
     LOST      silent for lost_after_s, or its deltas have had a gap for that long: its open work is given to others
 
 A sender that comes back goes on where it was: what it did meanwhile are facts, and it gets new orders. One that is lost

@@ -44,7 +44,7 @@ from osprey_mpi.continuity.messages import (
     Farewell,
     Goodbye,
     Halt,
-    Health,
+    Heartbeat,
     Hello,
     Lease,
     Message,
@@ -53,13 +53,12 @@ from osprey_mpi.continuity.messages import (
     Role,
     Snapshot,
     SnapshotRequest,
-    State,
     Stop,
     Trouble,
     Want,
 )  # fmt: skip
 from osprey_mpi.continuity.orders import OpenOrder
-from osprey_mpi.continuity.records import RECORD, Status
+from osprey_mpi.continuity.records import Status, unfinished
 from osprey_mpi.continuity.relay import Relay
 from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.continuity.settings import LeaderSettings
@@ -134,14 +133,14 @@ class Leader(Collector):
 
     @staticmethod
     def _from_worker(message: Message) -> bool:
-        return isinstance(message, Delta | Health | Progress | Hello | State | Farewell | Trouble)
+        return isinstance(message, Delta | Heartbeat | Progress | Hello | Farewell | Trouble)
 
     def _from(self, source: int, message: Message, now: float) -> list[Action]:
         """Handle a message of a worker."""
         match message:
             case Delta():
                 return self._delta(source, message, now)
-            case Hello() | Health():  # one that was lost while it had nothing to do is back: it gets orders, too
+            case Hello() | Heartbeat():  # one that was lost while it had nothing to do is back: it gets orders, too
                 return [*self.follow(source, message, now), *self._feed([source])]
             case Progress(id, step, value):
                 return self._progress(source, id, step, value)
@@ -241,11 +240,8 @@ class Leader(Collector):
         return actions + self._feed(self.members)
 
     def _note_lost(self, worker: int, entry: OpenOrder) -> None:
-        record = np.zeros(1, RECORD)
         id = entry.order.first + entry.rows_back
-        record["id"], record["rank"], record["flock"] = id, worker, self.flock
-        record["cost"] = record["t_start_s"] = record["t_end_s"] = np.nan
-        record["attempt"], record["status"] = entry.order.attempt, Status.LOST
+        record = unfinished(id, worker, self.flock, entry.order.attempt, Status.LOST)
         self.relay.add_rows(record, np.full((1, self.settings.n_columns), np.nan))
         self.sender.load.reasons[id] = f"rank {worker} was lost"
 
@@ -274,14 +270,13 @@ class Leader(Collector):
 
     def _say_alive(self, now: float) -> list[Action]:
         """Say hello first, and once a cycle "still here": the root answers, and learns of a delta that it missed."""
-        account = self.sender.account
         if self._said_at is None:
             self._said_at = now
-            return [self._up(Hello(account.incarnation)), *self._want()]
+            return [self._up(Hello(self.sender.incarnation)), *self._want()]
         if now - self._said_at < self.settings.cycle_s:
             return []
         self._said_at = now
-        return [self._up(Health(account.incarnation, account.counter))]
+        return [self._up(self.sender.heartbeat())]
 
     def _leave(self) -> list[Action]:
         actions: list[Action] = []
@@ -291,7 +286,7 @@ class Leader(Collector):
             actions.append(self._send_delta())
         self.phase = Phase.LEFT
         actions.append(self._up(Snapshot(-1, self.flock, pack_arrays(self.snapshot()))))
-        actions.append(self._up(Farewell(self.sender.incarnation, self.sender.account.counter)))
+        actions.append(self._up(self.sender.farewell()))
         return actions
 
     def check(self) -> None:

@@ -2,7 +2,7 @@
 
 A worker is to its leader what a leader is to the root, so most messages serve both levels.
 
-    up      Hello, Delta, State, Health, Farewell, Want, Progress, Snapshot, Trouble
+    up      Hello, Delta, Heartbeat, Farewell, Want, Progress, Snapshot, Trouble
     down    Order, Steer, Ack, Resync, Lease, Best, Halt, SnapshotRequest, Stop, Goodbye
 """
 
@@ -79,16 +79,8 @@ class Delta(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class State(Message):
-    """Give the full state of a sender that its collector suspects; unacknowledged deltas follow again."""
-
-    incarnation: int
-    counter: int
-
-
-@dataclass(frozen=True, slots=True)
-class Health(Message):
-    """Say "still here, and this is how many deltas I have sent"."""
+class Heartbeat(Message):
+    """Say "still here, and this is how many deltas I have sent"; the collector answers with an Ack."""
 
     incarnation: int
     counter: int
@@ -172,7 +164,7 @@ class Ack(Message):
 
 @dataclass(frozen=True, slots=True)
 class Resync(Message):
-    """Ask a suspect for its state and for every delta after `counter`."""
+    """Ask a suspect for a Heartbeat and for every delta after `counter`."""
 
     counter: int
 
@@ -228,6 +220,6 @@ class Goodbye(Message):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Hello, Delta, State, Health, Farewell, Want, Progress, Snapshot, Trouble,
+    Hello, Delta, Heartbeat, Farewell, Want, Progress, Snapshot, Trouble,
     Order, Steer, Ack, Resync, Lease, Best, Halt, SnapshotRequest, Stop, Goodbye,
 )  # fmt: skip

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 # thousand evaluations with 4 workers (simulated, without dives).
 ORDER_S = 0.020
 # Work that a worker should have before it, so that neither it nor the leader needs to look often.
-AHEAD_S = 0.025
+QUEUED_S = 0.025
 # Longer orders are not queued ahead: a round trip of a few milliseconds costs them little.
 PREFETCH_BELOW_S = 0.200
 
@@ -143,8 +143,10 @@ class Pace:
 
     def n_rows(self, most: int) -> int:
         """Return how many points the next order should hold, at most `most`."""
-        if self.n_seen == 0 or self.mean_s * most <= ORDER_S:
-            return 1 if self.n_seen == 0 else most
+        if self.n_seen == 0:
+            return 1
+        if self.mean_s * most <= ORDER_S:
+            return most
         return max(1, min(most, round(ORDER_S / self.mean_s)))
 
     def n_orders(self, n_rows: int) -> int:
@@ -152,7 +154,7 @@ class Pace:
         order_s = self.mean_s * n_rows
         if self.n_seen == 0 or order_s >= PREFETCH_BELOW_S:
             return 1
-        return 2 if 2.0 * order_s >= AHEAD_S else 3
+        return 2 if 2.0 * order_s >= QUEUED_S else 3
 
 
 class OrderBook:
@@ -187,8 +189,7 @@ class OrderBook:
 
     def n_rows_at(self, worker: int) -> int:
         """Return how many rows are out at a worker."""
-        entries = (self.open[first] for first in self._at.get(worker, ()))
-        return sum(entry.order.row_stop - entry.rows_back for entry in entries)
+        return sum(entry.order.row_stop - entry.rows_back for entry in self._at.get(worker, {}).values())
 
     def of(self, worker: int) -> list[OpenOrder]:
         """Return the open orders of a worker, in the order in which they went out."""

@@ -67,6 +67,15 @@ NO_ID = -1  # the id of "nothing yet"
 EXPLICIT = -1  # the generation of a block whose positions were given, not drawn
 
 
+def unfinished(id: int, rank: int, flock: int, attempt: int, status: Status) -> NDArray[Any]:
+    """Return the row (1,) of an evaluation that was lost or cancelled while it ran: an attempt without a result."""
+    record = np.zeros(1, RECORD)
+    record["id"], record["rank"], record["flock"] = id, rank, flock
+    record["attempt"], record["status"] = attempt, status
+    record["cost"] = record["t_start_s"] = record["t_end_s"] = np.nan
+    return record
+
+
 def count_rows(pieces: NDArray[Any]) -> int:
     """Return how many rows the pieces hold together."""
     if len(pieces) == 1:  # most deltas; NumPy would take four times as long

@@ -79,7 +79,7 @@ class RootSettings:
     checkpoint_interval_s: float = 30.0
     suspect_after_s: float = 5.0
     lost_after_s: float = 30.0
-    leave_s: float = 8.0
+    leave_s: float = 8.0  # more than a leader waits for its workers
 
 
 class Phase(Enum):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.ledger import Account
-from osprey_mpi.continuity.messages import Delta, Message, State
+from osprey_mpi.continuity.messages import Delta, Farewell, Heartbeat, Message
 from osprey_mpi.continuity.records import PIECE, RECORD, count_rows, join
 
 
@@ -103,10 +103,17 @@ class Sender:
         while self.unacknowledged and self.unacknowledged[0].counter <= counter:
             self.unacknowledged.popleft()
 
+    def heartbeat(self) -> Heartbeat:
+        """Say that it is there and how much it has sent."""
+        return Heartbeat(self.account.incarnation, self.account.counter)
+
+    def farewell(self) -> Farewell:
+        """Say that it will send nothing more."""
+        return Farewell(self.account.incarnation, self.account.counter)
+
     def answer(self, counter: int) -> list[Message]:
-        """Answer a Resync: the state, and the kept deltas that follow `counter`."""
-        state = State(self.account.incarnation, self.account.counter)
-        return [state, *(delta for delta in self.unacknowledged if delta.counter > counter)]
+        """Answer a Resync: a sign of life, and the kept deltas that follow `counter`."""
+        return [self.heartbeat(), *(delta for delta in self.unacknowledged if delta.counter > counter)]
 
     def check(self) -> None:
         """Assert the invariants: the kept deltas are the last ones, without a gap."""

@@ -9,7 +9,11 @@ from osprey_mpi.continuity.health import PATIENCE_S
 
 @dataclass(frozen=True, slots=True)
 class LeaderSettings:
-    """Hold what a leader needs of the config. Times in s; penalty NaN: a failed evaluation ranks last."""
+    """Say how one leader works.
+
+    batch: points per call. exact: work in rounds, so that the run repeats. leave_s: wait for the workers' farewells.
+    penalty: the cost of a failed evaluation; NaN: it ranks last. speed_exponent: see `steering`.
+    """
 
     n_columns: int
     n_dims: int
@@ -19,7 +23,7 @@ class LeaderSettings:
     stale_window: int = 3
     suspect_after_s: float = 5.0
     lost_after_s: float = 30.0
-    leave_s: float = 5.0
+    leave_s: float = 5.0  # less than the root waits for the leader
     penalty: float = float("nan")
     speed_exponent: float = 0.0
     patience_s: float = PATIENCE_S

@@ -11,6 +11,12 @@ from osprey_mpi.search.distribution import Distribution
 N_REMEMBERED = 64  # generations per worker; results of older ones are stale long since
 
 
+def distribution_of(steer: Steer) -> Distribution:
+    """Return the distribution in a Steer; one column is a diagonal (for one dimension both are the same)."""
+    factor = steer.factor[:, 0] if steer.factor.shape[1] == 1 else steer.factor
+    return Distribution(steer.generation, steer.mean, steer.sigma, factor, steer.probabilities)
+
+
 class Steering:
     """Make the Steer messages. A worker's step is scaled by its speed; its results must be read with the same scale."""
 

@@ -39,10 +39,8 @@ from osprey_mpi.continuity.events import (
 from osprey_mpi.continuity.health import PATIENCE_S, Patience
 from osprey_mpi.continuity.messages import (
     Ack,
-    Farewell,
     Goodbye,
     Halt,
-    Health,
     Hello,
     Message,
     Order,
@@ -53,7 +51,7 @@ from osprey_mpi.continuity.messages import (
     Stop,
     Trouble,
 )  # fmt: skip
-from osprey_mpi.continuity.records import PIECE, RECORD, Status
+from osprey_mpi.continuity.records import PIECE, Status, unfinished
 from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.errors import ExitCode
 
@@ -202,11 +200,10 @@ class Worker:
             self.sender.capture(cost, violation, id, event.positions[index])
 
     def _tick(self, sendable: bool, now: float) -> list[Action]:
-        account = self.sender.account
         if self._said_at is None:
             self._said_at = now
             self._patience = Patience(self._patience.limit_s, now)
-            return [self._up(Hello(account.incarnation, int(self.responsive)))]
+            return [self._up(Hello(self.sender.incarnation, int(self.responsive)))]
         if self._patience.is_over(now) and (self.responsive or self.phase is Phase.LEAVING):
             return self._give_up()
         actions: list[Action] = []
@@ -216,7 +213,7 @@ class Worker:
             actions.append(self._up(self.sender.stamp()))
         if now - self._said_at >= self.cycle_s:
             self._said_at = now
-            actions.append(self._up(Health(account.incarnation, account.counter)))
+            actions.append(self._up(self.sender.heartbeat()))
         return actions
 
     def _give_up(self) -> list[Action]:
@@ -243,19 +240,15 @@ class Worker:
             self.given.clear()
         if self.sender.load:
             actions.append(self._up(self.sender.stamp()))
-        actions.append(self._up(Farewell(self.sender.incarnation, self.sender.account.counter)))
+        actions.append(self._up(self.sender.farewell()))
         return actions
 
     def _note_cancelled(self, order: Order) -> None:
         """Record the row that was running as an attempt; it does not count and is done again by a resume."""
-        record = np.zeros(1, RECORD)
-        record["id"], record["rank"], record["flock"] = order.first + self._rows_back, self.rank, self.flock
-        record["cost"], record["t_start_s"], record["t_end_s"] = np.nan, np.nan, np.nan
-        record["attempt"], record["status"] = order.attempt, Status.CANCELLED
-        load = self.sender.load
-        load.records.append(record)
+        id, load = order.first + self._rows_back, self.sender.load
+        load.records.append(unfinished(id, self.rank, self.flock, order.attempt, Status.CANCELLED))
         load.values.append(np.full((1, load.n_columns), np.nan))
-        load.reasons[int(record["id"][0])] = "cut off because the run stopped"
+        load.reasons[id] = "cut off because the run stopped"
 
     def check(self) -> None:
         """Assert the invariants."""

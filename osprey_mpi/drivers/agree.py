@@ -62,22 +62,21 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
 
 
 def everywhere(world: World, task: Callable[[], None]) -> None:
-    """Do `task` on every rank; the error of the lowest rank that has one ends all. Collective over the world."""
+    """Do `task` on every rank; the error of the lowest rank that has one ends all. Collective over the world.
+
+    It keeps its class, so that callers of `minimize` can tell a ConfigError from an EnvironmentFault.
+    """
     error: OspreyError | None = None
     try:
         task()
     except OspreyError as caught:
         error = caught
-    all_errors = gather(world, None if error is None else (str(error), int(error.exit_code)))
+    all_errors = gather(world, error)
 
     def judge() -> None:
         assert all_errors is not None
         for rank, found in enumerate(all_errors):
-            if found is None:
-                continue
-            text, code = found
-            told = OspreyError(text if rank == 0 else f"rank {rank}: {text}")
-            told.exit_code = ExitCode(code)
-            raise told
+            if found is not None:
+                raise error or type(found)(f"rank {rank}: {found}")
 
     on_root(world, judge)

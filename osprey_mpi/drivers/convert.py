@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from osprey_mpi.continuity.events import Evaluate, Evaluated, Reported
-from osprey_mpi.continuity.messages import Order, Steer
+from osprey_mpi.continuity.messages import Order
 from osprey_mpi.continuity.records import EXPLICIT
+from osprey_mpi.continuity.steering import distribution_of
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
-from osprey_mpi.search.distribution import Distribution
-
-
-def distribution_of(steer: Steer) -> Distribution:
-    """Return the distribution in a Steer; one column is a diagonal (for one dimension both are the same)."""
-    factor = steer.factor[:, 0] if steer.factor.shape[1] == 1 else steer.factor
-    return Distribution(steer.generation, steer.mean, steer.sigma, factor, steer.probabilities)
 
 
 def task_of(action: Evaluate) -> Task:

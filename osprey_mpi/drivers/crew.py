@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Crew:
-    """Hold what one rank works with. follower: this rank only helps the worker whose group it is in."""
+    """Hold what one rank works with. exact: the run must repeat, or has one worker alone; see leader.py."""
 
     def __init__(self, session: Session, placed: Tree, communicators: Communicators) -> None:
         self.session, self.placed = session, placed
@@ -106,7 +106,7 @@ class Crew:
         """Start the evaluator, run the loop, return the exit code."""
         world = self.session.world
         if not self.evaluates and self.flock is None and self.rank > 0:
-            return self._help(signals)
+            return self._help()
         if self.evaluator is not None:
             self.evaluator.start()
         now = time.monotonic()
@@ -201,16 +201,14 @@ class Crew:
         placed = self.placed
         return [rank for rank in range(1, placed.n_ranks) if placed.flock_of(rank) is None]
 
-    def _help(self, signals: Signals) -> int:
+    def _help(self) -> int:
         """Help the group's worker until it lets go, then wait for the run's exit code; asleep in between."""
         self._spread_snapshots()
         if self.member is not None:
             follow(self.member)
         else:
             self.log.info("this rank fills no group of %d: it waits", self.session.config.objective.ranks)
-        code = startup.await_code(self.session.world, ended=lambda: False)
-        assert code is not None
-        return code
+        return startup.await_code(self.session.world)
 
     def close(self) -> None:
         """End child processes; leave the terminal as it was."""

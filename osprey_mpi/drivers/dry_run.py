@@ -1,9 +1,7 @@
-"""Show what a run would do, on how many ranks, and write nothing."""
+"""Tell what a run would do, on how many ranks, and write nothing."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,18 +14,22 @@ from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover
 from osprey_mpi.search.space import Space
 from osprey_mpi.search.streams import latent
+from osprey_mpi.storage.status import plain
 
 N_POINTS = 3  # first points shown
 
 
-def dry_run(load: Callable[[], Config], out: Path | None, format: str) -> None:
-    """Print ranks, folder, budget, parameters and the first points. Collective over the launch."""
+def dry_run(load: Callable[[], Config], out: Path | None, show: Callable[[dict[str, Any]], None]) -> None:
+    """Show ranks, folder, budget, parameters and the first points. Collective over the launch.
+
+    load, show: called on rank 0 alone; what is shown are the facts of `describe`.
+    """
     with launched() as world:
-        on_root(world, lambda: _show(describe(load(), out, world.n_ranks), format))
+        on_root(world, lambda: show(describe(load(), out, world.n_ranks)))
 
 
 def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
-    """Return what would run as plain JSON values."""
+    """Return what would run."""
     space = Space(config.parameters, config.constraints)
     placed = tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks)
     return {
@@ -54,16 +56,5 @@ def first_points(config: Config, space: Space) -> list[dict[str, Any]]:
         positions = proposal.positions
         if positions is None:
             positions = hover(search.distribution, latent(config.seed, first, 1, space), space)
-        row = space.parameters(space.decode(positions)[0])
-        points.append({name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()})
+        points.append(plain(space.parameters(space.decode(positions)[0])))
     return points
-
-
-def _show(facts: dict[str, Any], format: str) -> None:
-    if format == "json":
-        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
-    else:
-        for name, value in facts.items():
-            shown = value if not isinstance(value, list) else ", ".join(str(item) for item in value)
-            sys.stdout.write(f"{name}: {shown}\n")
-    sys.stdout.flush()

@@ -41,9 +41,9 @@ from osprey_mpi.evaluate.task import Evaluator
 
 TICK_S = 0.050  # what a leader has gathered goes up this often; well under a health cycle
 # Sleep between looks at the messages, growing while nothing comes. Each look costs some 50 us: 1 % of a core for an
-# idle rank. A rank that is ahead looks seldom: after a sleep caches are cold, and the first message of a look costs four
-# times what the next ones do.
-SHORTEST_S, LONGEST_S, AHEAD_S = 0.002, 0.004, 0.006
+# idle rank. A rank that is ahead looks seldom: after a sleep caches are cold, and the first message of a look costs
+# four times what the next ones do.
+SHORTEST_S, LONGEST_S, LONGEST_AHEAD_S = 0.002, 0.004, 0.006
 LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
 WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit
 DRAIN_S = 5.0  # for the last messages to leave
@@ -81,7 +81,8 @@ class Disk(Protocol):
 class Loop:
     """Drive the machines of one rank until one of them says Finish.
 
-    machines: by role; clock: monotonic seconds. collector: the rank that the lowest machine sends to (backpressure).
+    machines: by role. collectors: role -> the rank that it sends to, whose send slots its Tick tells of (backpressure).
+    alone: there are no other ranks to hear. on_warning: gets every warning that the user should see.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Loop:
         due = now - self._ticked_at >= TICK_S
         if due:
             self._ticked_at = now
-        for role in list(self.machines):
+        for role in self.machines:
             # A worker's results leave at once; a leader gathers what comes within a tick.
             if due or (busy and role is Role.WORKER):
                 collector = self._collectors.get(role, self.rank)
@@ -238,8 +239,8 @@ class Loop:
         if self._alone:
             limit_s = LONGEST_ALONE_S
         else:
-            is_ahead = all(machine.can_wait(AHEAD_S) for machine in self._listeners)
-            limit_s = AHEAD_S if is_ahead else idle_s
+            is_ahead = all(machine.can_wait(LONGEST_AHEAD_S) for machine in self._listeners)
+            limit_s = LONGEST_AHEAD_S if is_ahead else idle_s
         until_tick_s = max(self._ticked_at + TICK_S - time.monotonic(), SHORTEST_S)
         self._poller.poll(1000.0 * min(limit_s, until_tick_s))
 

@@ -50,6 +50,4 @@ def minimize(
         quiet=quiet,
         function=None if isinstance(function, str) else function,
     )
-    result = run_session(request)
-    assert result is not None
-    return result
+    return run_session(request)

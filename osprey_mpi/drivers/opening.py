@@ -142,13 +142,13 @@ def tally_of(rows: Rows) -> Tally:
 
 def redo_of(rows: Rows, space: Space, names: tuple[str, ...]) -> Redo:
     """Return which evaluations are to be done again. Raises UsageError for an unknown status."""
+    from osprey_mpi.storage.ranges import inside
     unknown = [name for name in names if name not in RETRYABLE]
     if unknown:
         raise UsageError(f"--retry got {unknown[0]!r}, must be of {', '.join(RETRYABLE)}")
     wanted = np.isin(rows.records["status"], [RETRYABLE[name] for name in names])
     # What was lost in an earlier life is open anyway: only ids that are done need a second attempt.
-    done = IdRanges.from_array(rows.done)
-    wanted &= np.array([int(id) in done for id in rows.records["id"]], bool)
+    wanted &= inside(rows.records["id"], rows.done)
     chosen = rows.records[wanted]
     if not len(chosen):
         return Redo()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from osprey_mpi.storage.status import plain
+
 if TYPE_CHECKING:
     from osprey_mpi.continuity.root import Root
     from osprey_mpi.storage.status import RunStatus
@@ -34,19 +36,17 @@ class RunResult:
     def of(cls, status: RunStatus, root: Root, out: Path, exit_code: int) -> RunResult:
         """Build the result from the last status."""
         best = status.best
-        reason = root.detail if root.reason is None or root.detail else root.reason.value
         return cls(
             None if best is None else best.cost, None if best is None else dict(best.parameters),
-            0.0 if best is None else best.violation, status.n_evaluations, reason, status.wall_s, status.n_ranks, out,
-            exit_code,
+            0.0 if best is None else best.violation, status.n_evaluations, root.detail, status.wall_s, status.n_ranks,
+            out, exit_code,
         )  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain JSON values."""
         best = None
         if self.parameters is not None:
-            parameters = {k: v.tolist() if hasattr(v, "tolist") else v for k, v in self.parameters.items()}
-            best = {"cost": self.cost, "parameters": parameters}
+            best = {"cost": self.cost, "parameters": plain(self.parameters)}
             if self.violation > 0.0:
                 best["violation"] = self.violation
         return {
@@ -65,9 +65,8 @@ class RunResult:
         else:
             broken = f" (violates constraints by {self.violation:g})" if self.violation > 0 else ""
             lines = [f"best cost {self.cost!r}{broken}"]
-            for name, value in self.parameters.items():
-                shown = value.tolist() if hasattr(value, "tolist") else value
-                text = repr(shown)
+            for name, value in plain(self.parameters).items():
+                text = repr(value)
                 lines.append(f"  {name} = {text if len(text) <= 200 else text[:200] + ' ...'}")
         ranks = f"{self.n_ranks} rank{'s' if self.n_ranks > 1 else ''}"
         lines.append(f"{self.n_evaluations} evaluations in {self.wall_s:.1f} s on {ranks}, ended by: {self.reason}")

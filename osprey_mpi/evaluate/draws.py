@@ -3,17 +3,19 @@
 A counter-based generator in plain array arithmetic: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
 number generators", OOPSLA 2014), whose state is a counter times a constant, so that number k of a seed needs no
 predecessor. Numbers are keyed by (seed, evaluation id, dimension): any rank, any split into calls and any device gives
-the same bits, and the same normals up to the rounding of log, sin and cos in single precision.
+the same bits, and the same normals up to the rounding of log, sin and cos in single precision. Where every row is
+recorded the numbers are those of `search.streams` instead, which the leader draws again.
 """
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-WORD = 2**64 - 1
+from osprey_mpi.search.streams import WORD, Dimensions
+
 GAMMA = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: the counter's stride (ibid., section 3)
 FIRST = 0xBF58476D1CE4E5B9  # "Mix13" of Stafford, which SplitMix64 uses as its finaliser
 SECOND = 0x94D049BB133111EB
@@ -21,12 +23,6 @@ SECOND = 0x94D049BB133111EB
 TWO_TO_MINUS_32 = 2.0**-32
 TWO_TO_MINUS_53 = 2.0**-53
 
-
-class Dimensions(Protocol):
-    """Count the numeric and the categorical dimensions of a space."""
-
-    n_numeric: int
-    n_categorical: int
 
 
 def mix(number: int) -> int:

@@ -139,7 +139,7 @@ class GroupEvaluator:
 
     @property
     def best_cost(self) -> float:
-        """Return the best feasible cost known here."""
+        """Return the best feasible cost found here."""
         return self._jobs.best_cost
 
     @best_cost.setter

@@ -22,7 +22,6 @@ from osprey_mpi.evaluate import draws
 from osprey_mpi.evaluate.batched import Array, BatchCall, BuiltinCall, Costs, Device, PythonCall, guarded
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 from osprey_mpi.search import osprey, streams
-from osprey_mpi.search.osprey import n_survivors as n_survivors
 from osprey_mpi.search.space import Space
 
 Floats = NDArray[np.float64]
@@ -188,7 +187,7 @@ class InlineEvaluator:
         if self._record_all:
             rows = np.arange(len(costs))
         else:
-            rows = _improvements(costs, violations, self.best_cost)
+            rows = osprey.captures(_feasible(costs, violations), self.best_cost)
             if len(rows) == 0:
                 return
         feasible = violations[rows] == 0
@@ -214,7 +213,7 @@ class InlineEvaluator:
         task, space = job.task, self._space
         survivors = None
         if task.distribution is not None and not self._record_all:
-            rows = _survivors(job.costs, job.violations, n_survivors(task.n, space.n_dims))
+            rows = _survivors(job.costs, job.violations, osprey.n_survivors(task.n, space.n_dims))
             # Drawn again: cheaper than keeping the latent numbers of a whole batch.
             latent = draws.latent_of(self._config.seed, task.first + task.row_start + rows, space, self._device.xp)
             survivors = rows, self._device.to_host(latent)
@@ -235,20 +234,16 @@ class InlineEvaluator:
         )
 
 
-def _improvements(costs: Floats, violations: Floats, best: float) -> NDArray[np.int64]:
-    """Return the feasible rows that are better than `best` and than all before them, in order."""
-    if not np.fmin.reduce(costs) < best:
-        return np.empty(0, dtype=np.int64)
-    usable = np.where((violations == 0) & ~np.isnan(costs), costs, np.inf)
-    before = np.minimum.accumulate(np.concatenate([[best], usable[:-1]]))
-    return np.flatnonzero(usable < before)
+def _feasible(costs: Floats, violations: Floats) -> Floats:
+    """Return the costs (n,), NaN where a row is infeasible."""
+    return np.where(violations == 0, costs, np.nan) if violations.any() else costs
 
 
 def _survivors(costs: Floats, violations: Floats, k: int) -> NDArray[np.int64]:
     """Return up to k rows, best first: feasible ones by cost; where there are none, the least infeasible ones."""
     if violations.any():
-        feasible = violations == 0
-        ranked = np.where(feasible, costs, np.nan) if np.any(feasible & ~np.isnan(costs)) else violations
+        feasible = _feasible(costs, violations)
+        ranked = violations if np.isnan(feasible).all() else feasible
         return osprey.survivors(np.where(np.isnan(costs), np.nan, ranked), k)
     return osprey.survivors(costs, k)
 

@@ -60,7 +60,6 @@ class Jobs:
         self._seed = seed
         self._clock = clock
         self._batch = batch
-        self._batch = batch
         self._record_all = record_all or batch == 1
         self._queue: deque[Job] = deque()
         self.best_cost = np.inf
@@ -126,7 +125,7 @@ class Jobs:
     def _cut(self, job: Job, start: int, stop: int) -> Outcome:
         costs, violations = job.costs[start:stop], job.violations[start:stop]
         feasible = np.where(violations > 0, np.nan, costs)
-        rows = start + (np.arange(stop - start) if self._record_all else captures(feasible, self.best_cost))
+        rows = start + (np.arange(stop - start) if self._record_all else osprey.captures(feasible, self.best_cost))
         self.best_cost = float(np.fmin(self.best_cost, np.fmin.reduce(feasible)))
         reasons: dict[int, str] = {}
         if job.reasons:
@@ -169,9 +168,3 @@ class Jobs:
             return None  # every row comes back, or was not drawn: nothing to choose
         best = osprey.survivors(feasible, osprey.n_survivors(job.task.n, job.latent.shape[1]))
         return best, job.latent[start + best]
-
-
-def captures(costs: Floats, best_cost: float) -> NDArray[np.int64]:
-    """Give the places of costs (n,) that are better than `best_cost` and than all before them; NaN never is."""
-    before = np.fmin.accumulate(np.concatenate([[best_cost], costs[:-1]]))
-    return np.flatnonzero(costs < before)

@@ -79,7 +79,7 @@ class Evaluator(Protocol):
     responsive: poll() returns within a few milliseconds, whatever the objective does.
     idle: nothing is queued, running or waiting to be polled.
     depth: how many tasks it holds to advantage: one, or one more while that runs.
-    best_cost: the best feasible cost known; the rank lowers it as captures of others arrive.
+    best_cost: the best feasible cost found here; of a batch that records captures, only rows below it are kept.
     """
 
     responsive: bool

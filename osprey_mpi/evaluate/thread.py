@@ -119,7 +119,7 @@ class ThreadEvaluator:
 
     @property
     def best_cost(self) -> float:
-        """Return the best feasible cost known here."""
+        """Return the best feasible cost found here."""
         return self._jobs.best_cost
 
     @best_cost.setter

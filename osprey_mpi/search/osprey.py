@@ -74,6 +74,14 @@ def survivors(costs: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return np.argsort(costs, kind="stable")[:k]
 
 
+def captures(costs: NDArray[np.float64], best: float) -> NDArray[np.int64]:
+    """Give the places of costs (n,) that are better than `best` and than all before them; NaN never is."""
+    if not np.fmin.reduce(costs, initial=np.inf) < best:  # the common case
+        return np.empty(0, np.int64)
+    before = np.fmin.accumulate(np.concatenate([[best], costs[:-1]]))
+    return np.flatnonzero(costs < before)
+
+
 # float64 numbers that the survivors of one block may bring to the leader: 1 MB.
 SURVIVOR_NUMBERS = 2**17
 

@@ -37,7 +37,6 @@ class Space:
         is_number = [c.kind in (Kind.REAL, Kind.INTEGER) for c in self.columns]
         self._numeric_columns = np.flatnonzero(is_number)
         self._categorical_columns = np.flatnonzero([c.kind is Kind.CATEGORICAL for c in self.columns])
-        self._fixed_columns = np.flatnonzero([c.kind is Kind.FIXED for c in self.columns])
         self.n_levels = self.scales.n_levels
         self.n_numeric, self.n_categorical = self._numeric_columns.size, self._categorical_columns.size
         self.n_dims = self.n_numeric + self.n_categorical

@@ -44,10 +44,10 @@ from osprey_mpi.continuity.events import (
 from osprey_mpi.continuity.messages import Order, Role
 from osprey_mpi.continuity.records import EXPLICIT, FINAL, PIECE, RECORD, Status
 from osprey_mpi.continuity.root import Root
+from osprey_mpi.continuity.steering import distribution_of
 from osprey_mpi.continuity.tally import Tally
 from osprey_mpi.errors import ExitCode
 from osprey_mpi.search import osprey, streams
-from osprey_mpi.search.distribution import Distribution
 from osprey_mpi.search.space import Space
 from osprey_mpi.simulate.network import Network, Queue, Weather
 
@@ -254,11 +254,9 @@ class Cluster:
             block = Block(order, EXPLICIT, order.positions, None)
         else:
             assert action.steer is not None, "a worker is steered before its first order"
-            steer = action.steer
-            factor = steer.factor[:, 0] if steer.factor.shape[1] == 1 else steer.factor
-            drawn = Distribution(steer.generation, steer.mean, steer.sigma, factor, steer.probabilities)
             latent = streams.latent(self.seed, order.first, order.n, self.space)
-            block = Block(order, steer.generation, osprey.hover(drawn, latent, self.space), latent)
+            positions = osprey.hover(distribution_of(action.steer), latent, self.space)
+            block = Block(order, action.steer.generation, positions, latent)
         self._call(rank, self._evaluating[rank], block, order.row_start)
 
     def _call(self, rank: int, serial: int, block: Block, row: int) -> None:
@@ -293,7 +291,7 @@ class Cluster:
         kept = np.arange(stop - row)
         survivors = None
         if self._batch > 1:
-            kept = np.flatnonzero(costs < np.fmin.accumulate(np.concatenate([[np.inf], costs]))[:-1])
+            kept = osprey.captures(costs, np.inf)
             if block.latent is not None:
                 best = osprey.survivors(costs, osprey.n_survivors(order.n, self.space.n_dims))
                 survivors = best, block.latent[row:stop][best]

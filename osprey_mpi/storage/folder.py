@@ -30,7 +30,7 @@ _SILENT_S = 60.0  # a run on another host whose status is older than this, and w
 
 
 class RunFolder:
-    """Give access to a run's files; made by `create`, `open`, `successor` or `peek`, never directly."""
+    """Give access to a run's files; made by `create`, `open` or `peek`, never directly."""
 
     def __init__(self, path: Path, life: int, lock: FolderLock | None) -> None:
         self.path = path
@@ -89,16 +89,6 @@ class RunFolder:
         return folder
 
     @classmethod
-    def successor(cls, path: Path, life: int) -> Self:
-        """Go on in the life of a root that was lost: its lock may still be held, by nobody who writes our epoch."""
-        path = _existing(path)
-        try:
-            lock: FolderLock | None = FolderLock.acquire(path / ".lock", _holder(life))
-        except UsageError:
-            lock = None
-        return cls(path, life, lock)
-
-    @classmethod
     def peek(cls, path: Path) -> Self:
         """Look at a run without a lock and without changing a byte. `life` is the newest one."""
         path = _existing(path)
@@ -121,10 +111,6 @@ class RunFolder:
     def segment_path(self, epoch: int) -> Path:
         """Return the segment of this life's epoch."""
         return self.path / "results" / segment_name(self.life, epoch)
-
-    def log_path(self, rank: int) -> Path:
-        """Return the log of a rank."""
-        return self.path / "logs" / f"rank-{rank:04d}.log"
 
     @property
     def run(self) -> dict[str, Any]:

@@ -65,10 +65,6 @@ class Rows:
         counts["ok"] += rg.size(rowless) - n_failed
         return counts
 
-    def ids_with(self, *statuses: Status) -> NDArray[np.int64]:
-        """Return the ids whose final row has one of `statuses`, sorted."""
-        return np.asarray(self.records["id"][np.isin(self.records["status"], statuses)], np.int64)
-
 
 def read_run(path: Path) -> Rows:
     """Merge all segments in the run folder `path`; damaged ones give what is readable, see `Rows.notes`."""

@@ -67,8 +67,8 @@ def main() -> None:
             reached = sum(cost <= bound for cost in costs)
             failed |= reached < 0.9 * len(costs)
             print(
-                f"{config.stem:18s} {n_ranks:2d} ranks  {reached:2d}/{len(costs)} reach {bound:g}, worst {max(costs):.6g}, "
-                f"longest {max(walls):.1f} s",
+                f"{config.stem:18s} {n_ranks:2d} ranks  {reached:2d}/{len(costs)} reach {bound:g}, "
+                f"worst {max(costs):.6g}, longest {max(walls):.1f} s",
                 flush=True,
             )
     sys.exit(1 if failed else 0)

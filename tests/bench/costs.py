@@ -1,4 +1,4 @@
-"""Objectives of known cost for the benchmarks: a shifted sphere that takes no time, a fixed time, or a log-normal time."""
+"""Objectives of known cost for the benchmarks: a shifted sphere that takes no, a fixed, or a log-normal time."""
 
 from __future__ import annotations
 

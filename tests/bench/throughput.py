@@ -3,7 +3,7 @@
     python tests/bench/throughput.py --cost sleep --ranks 4 --dims 20 --seconds 30 --pairs 1
     python tests/bench/throughput.py --cost sleep --peers DIR   # also the drivers bench_*.py in DIR, one JSON line each
 
-Prints per pair: our rate, the bare rate, their ratio, and the coordinator's CPU time as a part of the wall time per worker.
+Prints per pair: our rate, the bare rate, their ratio, and rank 0's CPU time as a part of the wall time per worker.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main() -> None:
     for _ in range(a.pairs):
         bound = bare(a.cost, a.ranks, a.dims, a.seconds)
         rate, cpu = ours(a.cost, a.ranks, a.dims, a.seconds)
-        print(f"osprey {rate:10.1f}/s   bare {bound:10.1f}/s   ratio {rate / bound:.3f}   coordinator {100 * cpu:.2f} %")
+        print(f"osprey {rate:10.1f}/s   bare {bound:10.1f}/s   ratio {rate / bound:.3f}   rank 0 {100 * cpu:.2f} %")
         for driver in sorted(a.peers.glob("bench_*.py")) if a.peers else []:
             theirs = peer(driver, a)
             print(f"{driver.stem.removeprefix('bench_'):24s} {theirs:10.1f}/s   ratio {theirs / bound:.3f}")

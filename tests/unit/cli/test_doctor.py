@@ -52,9 +52,9 @@ def test_text_has_a_line_for_each_fact(facts: dict[str, Any]) -> None:
 def test_works_where_mpi4py_cannot_be_imported() -> None:
     program = (
         "import sys; sys.modules['mpi4py'] = None; sys.modules['h5py'] = None\n"
-        "from osprey_mpi.cli import doctor_facts, doctor\n"
+        "from osprey_mpi.cli import doctor_facts, doctor, options\n"
         "doctor_facts.MPI_PROBE = doctor_facts.HDF5_PROBE = 'raise ImportError(\"libmpi.so: not found\")'\n"
-        "sys.exit(doctor.run('json'))"
+        "doctor.doctor_command(options.TextFormat.JSON)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ExitCode.DONE, done.stderr

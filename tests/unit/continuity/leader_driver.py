@@ -13,7 +13,7 @@ from osprey_mpi.continuity.leader import Leader, LeaderSettings
 from osprey_mpi.continuity.messages import (
     Ack,
     Delta,
-    Health,
+    Heartbeat,
     Lease,
     Message,
     Order,
@@ -82,7 +82,7 @@ class Driver:
         while self.now < end:
             self.now = round(self.now + 0.1, 6)
             for rank in alive:
-                actions += self(Health(1, self.workers[rank].sender.account.counter), rank)
+                actions += self(Heartbeat(1, self.workers[rank].sender.account.counter), rank)
             self(Ack(0, 0))
             actions += self(Tick())
         return actions

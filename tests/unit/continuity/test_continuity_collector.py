@@ -10,8 +10,7 @@ from protocol_helpers import delta_of, piece, sends
 from osprey_mpi.continuity.collector import Collector
 from osprey_mpi.continuity.health import Health
 from osprey_mpi.continuity.ledger import Verdict
-from osprey_mpi.continuity.messages import Ack, Farewell, Hello, Resync, Role, State
-from osprey_mpi.continuity.messages import Health as HealthMessage
+from osprey_mpi.continuity.messages import Ack, Farewell, Heartbeat, Hello, Resync, Role
 from osprey_mpi.continuity.sender import Sender
 
 
@@ -42,7 +41,7 @@ def test_a_gap_is_asked_for_once_a_second() -> None:
 
 def test_a_new_incarnation_heals_whichever_of_its_words_comes_first() -> None:
     old = [delta_of(sender, piece(id)) for sender in [Sender(1, 2, 2)] for id in range(5)]
-    for word in ("delta", "health", "hello", "farewell", "state"):
+    for word in ("delta", "heartbeat", "hello", "farewell"):
         collector, young = _make(), Sender(2, 2, 2)
         for delta in old:
             collector.admit(1, delta, 0.0)
@@ -53,15 +52,15 @@ def test_a_new_incarnation_heals_whichever_of_its_words_comes_first() -> None:
             verdict, actions = collector.admit(1, made[1], 5.0)
             assert verdict is Verdict.GAP
         elif word == "hello":
-            actions = collector.follow(1, Hello(2), 5.0) + collector.follow(1, HealthMessage(2, 2), 5.0)
+            actions = collector.follow(1, Hello(2), 5.0) + collector.follow(1, Heartbeat(2, 2), 5.0)
         else:
-            message = {"health": HealthMessage(2, 2), "farewell": Farewell(2, 2), "state": State(2, 2)}[word]
+            message = {"heartbeat": Heartbeat(2, 2), "farewell": Farewell(2, 2)}[word]
             actions = collector.follow(1, message, 5.0)
         assert _resyncs(actions) == [Resync(0)], word
         assert not collector.members[1].left
         assert [collector.admit(1, delta, 5.0)[0] for delta in made] == [Verdict.ADMITTED] * 2
         assert collector.admit(1, old[4], 5.0)[0] is Verdict.LATE
-        assert collector.follow(1, HealthMessage(1, 99), 9.0) == [collector.acknowledge(1, 0, 0)], "of the past"
+        assert collector.follow(1, Heartbeat(1, 99), 9.0) == [collector.acknowledge(1, 0, 0)], "of the past"
         collector.follow(1, Farewell(1, 99), 9.0)
         assert collector.members[1].n_sent in (None, 2)
 
@@ -77,10 +76,10 @@ def test_a_farewell_counts_when_everything_has_come() -> None:
     assert collector.judge(1e6) == ([], []), "who has left is not judged"
 
 
-def test_health_is_answered_with_what_is_durable() -> None:
+def test_a_heartbeat_is_answered_with_what_is_durable() -> None:
     collector = _make()
     collector.acknowledge(1, 1, 7)
-    assert sends(collector.follow(1, HealthMessage(1, 0), 0.0)) == [Ack(1, 7)]
+    assert sends(collector.follow(1, Heartbeat(1, 0), 0.0)) == [Ack(1, 7)]
 
 
 def test_silence_and_a_gap_that_stays() -> None:

@@ -12,13 +12,12 @@ from osprey_mpi.continuity.messages import (
     Ack,
     Delta,
     Halt,
-    Health,
+    Heartbeat,
     Hello,
     Lease,
     Order,
     Progress,
     Resync,
-    State,
     Steer,
     Trouble,
     Want,
@@ -79,7 +78,7 @@ def test_results_go_up_with_the_tick_and_acknowledgements_come_back(drive: Drive
     assert sorted(delta.records["id"].tolist()) == [0, 1] and (delta.cost, delta.n_evaluations) == (2.0, 2)
     assert sends(drive(Ack(1, 1))) == [Ack(1, 1), Ack(1, 1)]
     assert not drive.workers[1].sender.unacknowledged
-    assert sends(drive(Resync(0))) == [State(1, 1)]
+    assert sends(drive(Resync(0))) == [Heartbeat(1, 1)]
 
 
 def test_a_gap_of_a_worker_is_asked_for(drive: Driver) -> None:
@@ -95,10 +94,10 @@ def test_a_gap_of_a_worker_is_asked_for(drive: Driver) -> None:
     assert drive.told == [(0, [1.0], True)]
 
 
-def test_health_is_answered_and_shows_what_is_missing(drive: Driver) -> None:
+def test_a_heartbeat_is_answered_and_shows_what_is_missing(drive: Driver) -> None:
     drive.hello()
-    assert sends(drive(Health(1, 0), 1), Ack) == [Ack(0, 0)]
-    assert sends(drive(Health(1, 3), 1)) == [Resync(0), Ack(0, 0)]
+    assert sends(drive(Heartbeat(1, 0), 1), Ack) == [Ack(0, 0)]
+    assert sends(drive(Heartbeat(1, 3), 1)) == [Resync(0), Ack(0, 0)]
     assert drive.leader.members[1].pulse.doubted_at == 0.0
 
 
@@ -134,7 +133,7 @@ def test_an_old_order_of_the_same_ids_at_the_same_worker_is_no_vote(make_search:
     drive(ids(0, 2))
     before = drive.finish(2, cost=8.0)  # on its way when the worker is lost
     drive.wait(10.1, alive=(1,))
-    drive(Health(1, 1), 2)
+    drive(Heartbeat(1, 1), 2)
     again = drive.running[2]
     assert (again.first, again.n) == (1, 1)
     drive(before, 2)
@@ -164,7 +163,7 @@ def test_who_was_lost_while_idle_gets_orders_again(drive: Driver) -> None:
     drive.wait(10.2, alive=(1,))
     drive(ids(0, 10))
     assert 2 not in drive.running
-    drive(Health(1, 0), 2)
+    drive(Heartbeat(1, 0), 2)
     assert 2 in drive.running
 
 

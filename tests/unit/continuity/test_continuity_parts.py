@@ -9,7 +9,7 @@ import pytest
 from protocol_helpers import delta_of, piece, record
 
 from osprey_mpi.continuity.health import Awake, Health, Patience, Pulse
-from osprey_mpi.continuity.messages import Order, State
+from osprey_mpi.continuity.messages import Heartbeat, Order
 from osprey_mpi.continuity.orders import OpenOrder, OrderBook, Pace, Part, Piece, parts
 from osprey_mpi.continuity.records import RECORD, count_rows, join
 from osprey_mpi.continuity.relay import Relay
@@ -88,15 +88,15 @@ def test_sender_folds_what_comes_while_the_way_is_blocked_and_keeps_until_durabl
     assert not sender.load
     two = delta_of(sender, piece(5))
     assert two.counter == 2 and two.position.size == 0 and two.best_id == 1, "the position travels once"
-    assert sender.answer(1) == [State(3, 2), two]
+    assert sender.answer(1) == [Heartbeat(3, 2), two]
     sender.acknowledge(2, 2)
     assert list(sender.unacknowledged) == [one, two], "another incarnation"
     sender.acknowledge(3, 1)
     assert list(sender.unacknowledged) == [two]
-    assert sender.answer(0) == [State(3, 2), two]
+    assert sender.answer(0) == [Heartbeat(3, 2), two]
     sender.acknowledge(3, 9)
     sender.check()
-    assert not sender.unacknowledged and sender.answer(2) == [State(3, 2)]
+    assert not sender.unacknowledged and sender.answer(2) == [Heartbeat(3, 2)]
 
 
 def test_the_collector_may_not_change_what_a_sender_captured() -> None:

@@ -29,7 +29,7 @@ from osprey_mpi.continuity.messages import (
     Delta,
     Farewell,
     Goodbye,
-    Health,
+    Heartbeat,
     Hello,
     Lease,
     Message,
@@ -76,7 +76,7 @@ class Driver:
             self.now = round(self.now + 0.1, 6)
             for source in alive:
                 counter = self.senders[source].account.counter
-                actions += self(Health(1, counter), source)
+                actions += self(Heartbeat(1, counter), source)
             for action in self(Tick()):
                 actions.append(action)
                 if isinstance(action, Append):
@@ -101,13 +101,13 @@ def test_a_delta_is_acknowledged_when_it_is_on_disk() -> None:
     drive = Driver()
     drive(Want(100))
     drive(drive.done(1, 0, 3))
-    assert sends(drive(Health(1, 1)), Ack) == [Ack(0, 0)], "nothing is durable yet"
+    assert sends(drive(Heartbeat(1, 1)), Ack) == [Ack(0, 0)], "nothing is durable yet"
     drive.now = 1.0
     (append,) = _kinds(drive(Tick()), Append)
     assert append.records["id"].tolist() == [0] and append.blocks.tolist() == [(1, 2)]
     actions = drive(Appended(append.serial))
     assert sends(actions) == [Ack(1, 1)] and _kinds(actions, WriteStatus) == [WriteStatus("running")]
-    assert sends(drive(Health(1, 1)), Ack) == [Ack(1, 1)]
+    assert sends(drive(Heartbeat(1, 1)), Ack) == [Ack(1, 1)]
     assert drive(Appended(append.serial)) == []
 
 
@@ -215,7 +215,7 @@ def test_a_lost_leader_stops_the_run() -> None:
 def test_a_silent_leader_is_asked_first() -> None:
     drive = Driver()
     assert Resync(0) in sends(drive.wait(2.5, alive=(1,)))
-    drive(Health(1, 0), 2)
+    drive(Heartbeat(1, 0), 2)
     assert drive.root.members[2].pulse.health.value == "healthy"
 
 

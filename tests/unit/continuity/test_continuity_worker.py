@@ -26,14 +26,13 @@ from osprey_mpi.continuity.messages import (
     Farewell,
     Goodbye,
     Halt,
-    Health,
+    Heartbeat,
     Hello,
     Message,
     Order,
     Progress,
     Resync,
     Role,
-    State,
     Steer,
     Stop,
     Trouble,
@@ -151,7 +150,7 @@ def test_batches_send_survivors_or_the_costs_of_given_points(drive: Driver) -> N
     assert delta.pieces["n_costs"].tolist() == [0, 3] and delta.pieces["generation"].tolist() == [0, -1]
 
 
-def test_resync_gives_the_state_and_what_is_not_durable(drive: Driver) -> None:
+def test_resync_gives_a_sign_of_life_and_what_is_not_durable(drive: Driver) -> None:
     order = Order(0, 3, 0, 3, 0)
     drive(order)
     deltas = []
@@ -160,15 +159,15 @@ def test_resync_gives_the_state_and_what_is_not_durable(drive: Driver) -> None:
         drive.now += HOLD_S
         deltas += sends(drive(Tick()))
     drive(Ack(1, 1))
-    assert sends(drive(Resync(1))) == [State(1, 3), *deltas[1:]]
+    assert sends(drive(Resync(1))) == [Heartbeat(1, 3), *deltas[1:]]
     drive(Ack(1, 3))
-    assert sends(drive(Resync(1))) == [State(1, 3)]
+    assert sends(drive(Resync(1))) == [Heartbeat(1, 3)]
 
 
 def test_it_says_that_it_is_there_once_a_cycle_whatever_else_it_says(drive: Driver) -> None:
     drive(Order(0, 1, 0, 1, 0))
     said = sends(drive.wait(5.05))
-    assert said == [Health(1, 0)] * 5
+    assert said == [Heartbeat(1, 0)] * 5
 
 
 def test_progress_halts_and_signals(drive: Driver) -> None:
@@ -201,7 +200,7 @@ def test_leaving(drive: Driver) -> None:
     assert rows == [(0, Status.OK, 2), (1, Status.CANCELLED, 2)], "the row that ran; the queue had not begun"
     assert delta.n_evaluations == 1
     assert drive(Order(9, 1, 0, 1, 0)) == [] and drive(evaluated(order, 1, 2, [1.0])) == [] and drive(Stop()) == []
-    assert sends(drive(Resync(0))) == [State(1, 1), delta]
+    assert sends(drive(Resync(0))) == [Heartbeat(1, 1), delta]
     assert drive(Goodbye(75)) == [Finish(75)] and drive.worker.phase is Phase.GONE
     assert drive(Tick()) == [] and drive(Goodbye(0)) == [] and drive(Order(9, 1, 0, 1, 0)) == []
 

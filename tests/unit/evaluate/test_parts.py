@@ -16,8 +16,8 @@ from osprey_mpi.evaluate.board import Board, Running
 from osprey_mpi.evaluate.context import make_scratch, remove_scratch, scratch_name
 from osprey_mpi.evaluate.environment import clean_environment
 from osprey_mpi.evaluate.frames import FrameReader, Kind, pack_frame
-from osprey_mpi.evaluate.jobs import captures
 from osprey_mpi.evaluate.schema import Schema
+from osprey_mpi.search import osprey
 from osprey_mpi.search.space import Space
 
 
@@ -128,9 +128,9 @@ def test_the_schema_gives_what_the_space_gives_also_after_its_journey():
 
 def test_captures_are_better_than_all_before():
     nan = float("nan")
-    assert captures(np.array([5.0, nan, 3.0, 3.0, 4.0, 1.0]), np.inf).tolist() == [0, 2, 5]
-    assert captures(np.array([5.0, nan, 3.0, 3.0, 4.0, 1.0]), 3.0).tolist() == [5]
-    assert captures(np.array([nan, nan]), np.inf).tolist() == []
+    assert osprey.captures(np.array([5.0, nan, 3.0, 3.0, 4.0, 1.0]), np.inf).tolist() == [0, 2, 5]
+    assert osprey.captures(np.array([5.0, nan, 3.0, 3.0, 4.0, 1.0]), 3.0).tolist() == [5]
+    assert osprey.captures(np.array([nan, nan]), np.inf).tolist() == []
 
 
 def test_scratch_folders_never_meet(tmp_path):
