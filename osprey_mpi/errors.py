@@ -21,10 +21,12 @@ class OspreyError(Exception):
     """Carry one sentence for the user and the exit code that goes with it.
 
     is_agreed: all ranks of the launch end with it, so that none waits for another.
+    is_said: another rank tells the user.
     """
 
     exit_code: ExitCode = ExitCode.CONFIG
     is_agreed: bool = False
+    is_said: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Problem:
         return f"{self.where}: {self.message}" if self.where else self.message
 
 
+def _one_line(problem: Problem) -> str:
+    return "\\n".join(str(problem).splitlines())
+
+
 class ConfigError(OspreyError):
     """Report all problems of a config at once, one line each."""
 
@@ -50,7 +56,9 @@ class ConfigError(OspreyError):
         self.problems: tuple[Problem, ...] = (
             (Problem("", problems),) if isinstance(problems, str) else tuple(problems)
         )
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        # One line each, whatever line ends a key or a value may hold; a single sentence may carry output below it.
+        lines = problems if isinstance(problems, str) else "\n".join(map(_one_line, self.problems))
+        super().__init__(lines)
 
 
 class UsageError(OspreyError):

@@ -73,9 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _complain(error: OspreyError) -> None:
-    text = str(error)
-    if text:  # empty: another rank tells the user
-        sys.stderr.write(f"osprey: {text}\n")
+    if not error.is_said:
+        sys.stderr.write(f"osprey: {error}\n")
         sys.stderr.flush()
     if isinstance(error, StorageError):  # if it was stdout, Python's last flush would fail too and change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

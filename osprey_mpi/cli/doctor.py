@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from osprey_mpi.cli.options import Format, TextFormat
+from osprey_mpi.words import counted
 
 
 def doctor_command(format: Format = TextFormat.TEXT) -> None:
@@ -68,7 +69,8 @@ def _core_notes(cores: dict[str, Any], threads: dict[str, str | None]) -> list[s
     available = max(n_cores, cores["n_cpus"] or 1) if n_local > 1 else n_cores
     if n_threads * n_local > available:
         found.append(
-            f"{n_local} ranks with {n_threads} threads each want {n_threads * n_local} cores, but there are {available}"
+            f"{counted(n_local, 'rank')} with {counted(n_threads, 'thread')} {'each want' if n_local > 1 else 'wants'} "
+            f"{n_threads * n_local} cores, but there {'are' if available > 1 else 'is'} {available}"
             ": set OMP_NUM_THREADS"
         )
     elif given is None and n_cores > 1:
@@ -92,7 +94,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
             "MPI",
             mpi["error"] or f"{mpi['library']} (MPI {mpi['standard']}, threads: {mpi['thread_level']}), {mpi['path']}",
         ),
-        ("launcher", f"{launcher['name'] or 'none'}, {launcher['n_ranks']} ranks"),
+        ("launcher", f"{launcher['name'] or 'none'}, {counted(launcher['n_ranks'], 'rank')}"),
         (
             "mpirun",
             f"{launcher['mpirun'] or '-'} ({launcher['mpirun_version'] or '-'}), srun: {launcher['srun'] or '-'}",

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from osprey_mpi.cli.options import Folder
+from osprey_mpi.errors import UsageError
 
 
 class ExportFormat(StrEnum):
@@ -33,6 +34,8 @@ def export_command(
     from osprey_mpi.report.export import csv_parts, json_parts
     from osprey_mpi.report.load import load
 
+    if output is not None:
+        check_output(output)
     run = load(folder)
     for note in run.rows.notes:
         typer.echo(f"osprey: {note}", err=True)
@@ -48,3 +51,13 @@ def export_command(
     from osprey_mpi.storage.files import write_atomic
 
     write_atomic(output.absolute(), "".join(parts).encode("utf-8"))
+
+
+def check_output(output: Path) -> None:
+    """Refuse a file that cannot be made where it is wanted. Raises UsageError."""
+    folder = output.absolute().parent
+    if output.is_dir():
+        raise UsageError(f"--output is {output}, which is a folder, but a file is needed")
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "does not exist"
+        raise UsageError(f"--output is {output}, but the folder {folder} {what}")

@@ -60,8 +60,21 @@ def print_facts(facts: dict[str, Any], format: TextFormat) -> None:
     if format is TextFormat.JSON:
         write_json(facts, indent=None)
         return
-    shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
-    write_text(f"{name}: {value}\n" for name, value in shown.items())
+    write_text(f"{line}\n" for name, value in facts.items() for line in _lines(name, value))
+
+
+def _lines(name: str, value: Any) -> list[str]:
+    """Write one fact: a mapping and a list of names on one line, points and sentences on a line each."""
+    from osprey_mpi.report.render import cell
+
+    if isinstance(value, dict):
+        return [f"{name}: " + ", ".join(f"{key} {cell(item)}" for key, item in value.items())]
+    if name == "first_points":
+        points = (", ".join(f"{key} = {cell(item)}" for key, item in point.items()) for point in value)
+        return [f"first point {i}: {point}" for i, point in enumerate(points, 1)]
+    if name in ("warnings", "advice"):
+        return [f"{name.removesuffix('s')}: {sentence}" for sentence in value]
+    return [f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"]
 
 
 def print_result(result: RunResult, format: TextFormat) -> None:

@@ -25,6 +25,7 @@ def validate_command(
     """
     from osprey_mpi.cli.output import write_json, write_text
     from osprey_mpi.config import advice, load_config
+    from osprey_mpi.drivers.check import check_objective, constraint_notes
     from osprey_mpi.search.space import Space
 
     config = load_config(config_file, overrides or ())
@@ -32,41 +33,15 @@ def validate_command(
     if not no_import:
         check_objective(config, space)
     facts = summary(config, space)
-    hints = advice(config)
+    hints, warnings = advice(config), constraint_notes(config, space)
     if format is TextFormat.JSON:
-        write_json({"valid": True, **facts, "objective_imported": not no_import, "advice": hints})
+        write_json({"valid": True, **facts, "objective_imported": not no_import, "warnings": warnings, "advice": hints})
         return
     lines = [f"{config_file} is valid" + (" (objective not imported)" if no_import else "")]
     lines += [f"{key.replace('_', ' ')}: {_text(value)}" for key, value in facts.items()]
+    lines += [f"warning: {warning}" for warning in warnings]
     lines += [f"advice: {hint}" for hint in hints]
     write_text(f"{line}\n" for line in lines)
-
-
-def check_objective(config: Config, space: Space) -> None:
-    """Import the objective as a rank would, on the CPU. Raises ConfigError if that cannot work."""
-    import contextlib
-    import sys
-    import tempfile
-    import time
-    from pathlib import Path
-
-    from osprey_mpi.device import select
-    from osprey_mpi.evaluate.make import make_evaluator
-
-    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="osprey-") as scratch:
-        evaluator = make_evaluator(
-            config,
-            space,
-            rank=0,
-            clock=time.monotonic,
-            record_all=True,
-            device=select("cpu"),
-            scratch_root=Path(scratch),
-        )
-        try:
-            evaluator.check()
-        finally:
-            evaluator.close()
 
 
 def summary(config: Config, space: Space) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.launcher import Launch, detect, fault_tolerance, mismatch
 from osprey_mpi.errors import EnvironmentFault
 
@@ -45,9 +46,10 @@ class World:
     owns_mpi: bool  # we called MPI_Init, so we finalize
 
 
-def start() -> World:
+def start(*, keep: bool = False) -> World:
     """Start MPI if a launcher did start this process, or if the caller has started MPI already.
 
+    keep: leave MPI to the program that called, which may want it again; it ends with the program.
     Collective over all ranks of the launch. Raises EnvironmentFault when MPI cannot be loaded or sees another number of
     ranks than the launcher started.
     """
@@ -58,10 +60,10 @@ def start() -> World:
     for name, value in _OPEN_MPI_DEFAULTS.items():
         os.environ.setdefault(name, value)
     with Watchdog(START_LIMIT_S, _hints(launch)):
-        return _init(launch)
+        return _init(launch, keep)
 
 
-def _init(launch: Launch) -> World:
+def _init(launch: Launch, keep: bool) -> World:
     try:
         import mpi4py
 
@@ -87,6 +89,9 @@ def _init(launch: Launch) -> World:
         if owns_mpi:
             MPI.Finalize()
         _fail_once(launch, mismatch(launch, library))
+    if owns_mpi and keep:
+        owns_mpi = False
+        atexit.register(_finalize)
     comm = world.Dup()
     return World(comm, comm.rank, comm.size, library, fault_tolerance(library), owns_mpi)
 
@@ -95,8 +100,16 @@ def _fail_once(launch: Launch, text: str) -> NoReturn:
     """Raise EnvironmentFault; where ranks cannot talk to each other, only the launcher's rank 0 has the words."""
     if launch.rank > 0:
         time.sleep(SPEAK_S)
-        text = ""
-    raise EnvironmentFault(text) from None
+    fault = EnvironmentFault(text)
+    fault.is_said = launch.rank > 0
+    raise fault from None
+
+
+def _finalize() -> None:
+    from mpi4py import MPI
+
+    if not MPI.Is_finalized():
+        MPI.Finalize()
 
 
 def finish(world: World) -> None:
@@ -105,19 +118,15 @@ def finish(world: World) -> None:
         return
     from mpi4py import MPI
 
-    # Take in what was sent to a state machine that is gone, such as a last acknowledgement: MPICH frees no communicator
-    # with unread messages. One that is still on its way then must not fail a run that is over.
-    status = MPI.Status()
-    while (message := world.comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)) is not None:
-        message.Recv((bytearray(status.Get_count(MPI.BYTE)), MPI.BYTE))
+    drain(world.comm)
     with contextlib.suppress(MPI.Exception):
         world.comm.Free()
-    if world.owns_mpi and not MPI.Is_finalized():
-        MPI.Finalize()
+    if world.owns_mpi:
+        _finalize()
 
 
 def die(world: World) -> None:
-    """End after an error of our own: traceback with the rank, then Abort, or a signal to itself where others can go on.
+    """End all ranks after an error of our own: traceback with the rank, then Abort.
 
     Alone it returns, and the error takes its way.
     """
@@ -125,8 +134,6 @@ def die(world: World) -> None:
         return
     sys.stderr.write("".join(f"[rank {world.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
     sys.stderr.flush()
-    if world.fault_tolerance == "ulfm":
-        os.kill(os.getpid(), signal.SIGKILL)
     world.comm.Abort(1)
 
 

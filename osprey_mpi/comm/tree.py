@@ -8,9 +8,11 @@ A flock of size 16 is 17 ranks: a leader and 16 workers. Where an objective need
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from osprey_mpi.comm.channel import drain
 from osprey_mpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,9 +96,11 @@ class Communicators:
     """Hold the communicators of the tree; a rank that is no member holds None.
 
     flock: leader and workers of one flock. leaders: all leaders, and the root first when it leads no flock.
-    group: the ranks of one worker whose objective needs several. The protocol itself runs point to point on the world.
+    group: the ranks of one worker whose objective needs several. protocol: a duplicate of the world, on which the
+    protocol runs point to point: nothing else is ever received there.
     """
 
+    protocol: MPI.Intracomm | None
     flock: MPI.Intracomm | None
     leaders: MPI.Intracomm | None
     group: MPI.Intracomm | None
@@ -105,7 +109,7 @@ class Communicators:
 def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     """Make the communicators. Collective over the world."""
     if comm is None:
-        return Communicators(None, None, None)
+        return Communicators(None, None, None, None)
     from mpi4py import MPI
 
     none = MPI.UNDEFINED
@@ -119,11 +123,13 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     def held(made: MPI.Comm) -> MPI.Intracomm | None:
         return made if isinstance(made, MPI.Intracomm) and made != MPI.COMM_NULL else None
 
-    return Communicators(held(flock_comm), held(leaders_comm), held(group_comm))
+    return Communicators(comm.Dup(), held(flock_comm), held(leaders_comm), held(group_comm))
 
 
 def free(communicators: Communicators) -> None:
     """Free them. Collective over each."""
-    for comm in (communicators.flock, communicators.leaders, communicators.group):
+    for comm in (communicators.protocol, communicators.flock, communicators.leaders, communicators.group):
         if comm is not None:
-            comm.Free()
+            drain(comm)
+            with contextlib.suppress(Exception):  # what came in just now must not fail a run that is over
+                comm.Free()

@@ -15,9 +15,10 @@ from osprey_mpi.config.parameters import (
     RealParameter,
 )
 from osprey_mpi.config.schema import Config
+from osprey_mpi.words import counted
 
 # Below these, a model of the whole objective (Gaussian process) pays: its cost grows with the cube of the evaluations.
-BAYES_DIMENSIONS, BAYES_EVALUATIONS_PER_DIMENSION = 20, 50
+BAYES_DIMENSIONS, BAYES_EVALUATIONS_PER_DIMENSION, BAYES_EVALUATIONS = 20, 50, 500
 # Fewer ranks gain little from a search without barriers.
 FEW_RANKS = 8
 FEW_EVALUATIONS = 1000
@@ -38,6 +39,7 @@ class _Facts:
     n_points: int | None
     is_real: bool
     is_plain: bool
+    is_builtin: bool
     evaluations: int | None
 
 
@@ -57,6 +59,7 @@ def _facts(config: Config) -> _Facts:
         n_points=None if None in counts else prod(count for count in counts if count is not None),
         is_real=is_real,
         is_plain=is_real and not any(p.when for p in varied) and not config.constraints,
+        is_builtin=config.objective.kind == "builtin",
         evaluations=config.budget.evaluations,
     )
 
@@ -78,20 +81,22 @@ def _other_methods(facts: _Facts, n_ranks: int | None) -> Iterator[str]:
         return
     if facts.n_points is not None and facts.n_points <= n:
         yield (
-            f"There are {facts.n_points} different points and {n} evaluations: trying every point finds the best "
-            "for certain."
+            f"There are {facts.n_points} different points and {counted(n, 'evaluation')}: trying every point finds "
+            "the best for certain."
         )
         return
     few = n <= BAYES_EVALUATIONS_PER_DIMENSION * d
-    if facts.is_real and d < BAYES_DIMENSIONS and few:
+    n_bayes = max(BAYES_EVALUATIONS_PER_DIMENSION * d, BAYES_EVALUATIONS)
+    if facts.is_real and not facts.is_builtin and d < BAYES_DIMENSIONS and n <= n_bayes:
         yield (
-            f"With {d} real dimensions (below {BAYES_DIMENSIONS}) and {n} evaluations (at most "
-            f"{BAYES_EVALUATIONS_PER_DIMENSION} per dimension), Bayesian optimisation needs fewer evaluations if "
+            f"With {counted(d, 'real dimension')} (below {BAYES_DIMENSIONS}) and {counted(n, 'evaluation')} (at most "
+            f"{n_bayes}), Bayesian optimisation needs fewer evaluations if "
             "the objective is smooth: BoTorch, or Optuna's GPSampler."
         )
     elif few and 2 * facts.n_categorical > d:
         yield (
-            f"{facts.n_categorical} of {d} dimensions are categorical and there are {n} evaluations (at most "
+            f"{facts.n_categorical} of {counted(d, 'dimension')} {'is' if facts.n_categorical == 1 else 'are'} "
+            f"categorical and the budget is {counted(n, 'evaluation')} (at most "
             f"{BAYES_EVALUATIONS_PER_DIMENSION} per dimension): tree-based models (SMAC3, "
             "Optuna's TPESampler) use them better."
         )
@@ -102,32 +107,37 @@ def _other_methods(facts: _Facts, n_ranks: int | None) -> Iterator[str]:
         )
     if d > 1 and n < LEAST_EVALUATIONS_PER_DIMENSION * d:
         yield (
-            f"{n} evaluations for {d} dimensions are fewer than {LEAST_EVALUATIONS_PER_DIMENSION} per dimension: no "
+            f"{counted(n, 'evaluation')} for {d} dimensions {'is' if n == 1 else 'are'} fewer than {LEAST_EVALUATIONS_PER_DIMENSION} per dimension: no "
             "search without gradients or a model can be expected to get far from its start points."
         )
 
 
 def _ranks(facts: _Facts, n_ranks: int | None, config: Config) -> Iterator[str]:
     n, d = facts.evaluations, facts.n_dims
+    other = "plain pycma" if facts.is_real and d > 1 else "Optuna in one process"
     if n_ranks is None:
+        if n is not None and n <= FEW_EVALUATIONS and (facts.n_points is None or facts.n_points > n):
+            yield (
+                f"Below {FEW_RANKS} workers, random search or {other} may be all that a budget of "
+                f"{counted(n, 'evaluation')} needs."
+            )
         return
     if n_ranks < FEW_RANKS and n is not None and n <= FEW_EVALUATIONS:
-        other = "plain pycma" if facts.is_real and d > 1 else "Optuna in one process"
         yield (
-            f"With {n_ranks} ranks (below {FEW_RANKS}) and {n} evaluations, random search or {other} may be enough: "
+            f"With {counted(n_ranks, 'rank')} (below {FEW_RANKS}) and {counted(n, 'evaluation')}, random search or {other} may be enough: "
             "there is little waiting to save."
         )
     n_at_once = n_ranks // config.objective.ranks
     if n is not None and n_at_once * config.objective.batch > n:
         batch = f", {config.objective.batch} points a call," if config.objective.batch > 1 else ""
         yield (
-            f"{n_ranks} ranks{batch} can evaluate more at once than the {n} evaluations of the budget: "
-            "some will have nothing to do."
+            f"{counted(n_ranks, 'rank')}{batch} can evaluate more at once than the budget's "
+            f"{counted(n, 'evaluation')}: some will have nothing to do."
         )
     elif min(n_at_once, config.swarm.flock_size) > RANKS_PER_DIMENSION * d:
         yield (
-            f"Flocks of {min(n_at_once, config.swarm.flock_size)} for {d} dimensions: a shared search gains little "
-            f"beyond {RANKS_PER_DIMENSION} evaluations at once per dimension; fewer ranks cost less for the same."
+            f"Flocks of {min(n_at_once, config.swarm.flock_size)} for {counted(d, 'dimension')}: a shared search gains "
+            f"little beyond {RANKS_PER_DIMENSION} evaluations at once per dimension; fewer ranks cost less for the same."
         )
 
 

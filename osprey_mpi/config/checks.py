@@ -9,6 +9,7 @@ from typing import Any
 
 from osprey_mpi.config.conditions import condition_faults, conditions_of
 from osprey_mpi.config.expression import parse
+from osprey_mpi.config.middle import violated_starts
 from osprey_mpi.config.nearest import listed, nearest, suggestion
 from osprey_mpi.config.objective import Objective
 from osprey_mpi.config.parameters import (
@@ -54,11 +55,13 @@ def faults_between(pieces: Pieces) -> Iterator[Fault]:
         yield from _name_faults(name, names)
     if not pieces.broken and all(isinstance(p, FixedParameter) for p in pieces.parameters.values()):
         yield Fault(("parameters",), "are all fixed: there is nothing to search")
-    yield from condition_faults(pieces.parameters, pieces.broken)
+    found = list(condition_faults(pieces.parameters, pieces.broken))
     for i, text in enumerate(pieces.constraints):
-        for message in _constraint_messages(text, pieces):
-            yield Fault(("constraints", i), message)
-    yield from start_faults(pieces.start, pieces.parameters, pieces.broken)
+        found += [Fault(("constraints", i), message) for message in _constraint_messages(text, pieces)]
+    found += start_faults(pieces.start, pieces.parameters, pieces.broken)
+    yield from found
+    if pieces.start and not found and not pieces.broken:
+        yield from violated_starts(pieces.start, pieces.parameters, [parse(text) for text in pieces.constraints])
     if pieces.objective is not None:
         yield from _objective_faults(pieces.objective, names, pieces)
 

@@ -59,7 +59,15 @@ def _build(source: Source, base_dir: Path) -> Config:
             source.report(fault.path, fault.message)
     if config is None or source.problems:
         raise ConfigError(source.sorted_problems())
-    return config.placed(base_dir, source.text)
+    return config.placed(base_dir, source.text, _places(source))
+
+
+def _places(source: Source) -> dict[str, str]:
+    objective = source.data.get("objective")
+    keys: list[KeyPath] = [(key,) for key in source.data]
+    keys += [("objective", key) for key in objective] if isinstance(objective, dict) else []
+    origins = {dotted(key): source.origin(key) for key in keys}
+    return {key: origin.label for key, origin in origins.items() if origin is not None}
 
 
 def _without(data: Any, paths: Sequence[KeyPath]) -> Any:

@@ -84,7 +84,7 @@ class Continuity(Section):
     stale_window: Count = 3
     """Cycles after which a result no longer steers the search; it is kept all the same."""
     suspect_after_s: Seconds = Field(default=5.0, alias="suspect_after")
-    """Silence after which a rank is asked for its state; at least two cycles."""
+    """Silence after which a rank is asked for what is missing; at least two cycles."""
     lost_after_s: Seconds = Field(default=30.0, alias="lost_after")
     """Silence after which a rank's work is given to others; longer than suspect_after."""
 

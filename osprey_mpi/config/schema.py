@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,7 @@ from osprey_mpi.config.objective import Objective
 from osprey_mpi.config.parameters import Parameter
 from osprey_mpi.config.running import Budget, Checkpoint, Continuity, Device, DeviceOrName, Output, Swarm
 from osprey_mpi.config.section import INT64_LIMIT, Choice, Fault, Items, Section
+from osprey_mpi.errors import ConfigError, Problem
 
 Value = Choice | Items[Choice]
 
@@ -48,6 +51,7 @@ class Config(Section):
 
     _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
     _source_text: str = PrivateAttr(default="")
+    _places: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def base_dir(self) -> Path:
@@ -64,11 +68,31 @@ class Config(Section):
         """Give the run folder, relative to the current folder unless `output.dir` is absolute."""
         return Path(self.output.dir) if self.output.dir is not None else Path("runs", self.name)
 
-    def placed(self, base_dir: Path, source_text: str = "") -> Config:
-        """Return this config with the folder and the text it came from."""
+    @property
+    def places(self) -> dict[str, str]:
+        """Give where sections and the keys of `objective` were written: {"objective.python": "run.yaml:3"}."""
+        return self._places
+
+    def placed(self, base_dir: Path, source_text: str = "", places: Mapping[str, str] | None = None) -> Config:
+        """Return this config with the folder, the text and the places it came from."""
         config = self.model_copy()
-        config._base_dir, config._source_text = base_dir, source_text
+        config._base_dir, config._source_text, config._places = base_dir, source_text, dict(places or {})
         return config
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Let a ConfigError of the block that begins with a key of this config say where the key was written."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError([self._located(problem) for problem in error.problems]) from None
+
+    def _located(self, problem: Problem) -> Problem:
+        named = re.match(r"[a-z_]+(\.[a-z_]+)?", problem.where or problem.message)
+        place = self._places.get(named.group()) if named is not None else None
+        if place is None:
+            return problem
+        return Problem(f"{place}:{problem.where}" if problem.where else place, problem.message)
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between sections."""
@@ -79,9 +103,10 @@ class Config(Section):
 
     def to_json(self) -> str:
         """Write everything, defaults included (they may differ in another version), for `from_json`."""
-        return _Envelope(config=self, base_dir=str(self.base_dir), source_text=self.source_text).model_dump_json(
-            by_alias=True
+        envelope = _Envelope(
+            config=self, base_dir=str(self.base_dir), source_text=self.source_text, places=self.places
         )
+        return envelope.model_dump_json(by_alias=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Config:
@@ -90,7 +115,7 @@ class Config(Section):
         Raises pydantic.ValidationError for a text that `to_json` of this version would not have written.
         """
         envelope = _Envelope.model_validate_json(text)
-        return envelope.config.placed(Path(envelope.base_dir), envelope.source_text)
+        return envelope.config.placed(Path(envelope.base_dir), envelope.source_text, envelope.places)
 
     def differences(self, other: Config) -> list[str]:
         """Name each key in which `other` differs, as "key: mine -> other's"."""
@@ -113,6 +138,7 @@ class _Envelope(BaseModel):
     config: Config
     base_dir: str
     source_text: str
+    places: dict[str, str] = Field(default_factory=dict)
 
 
 def json_schema() -> dict[str, Any]:

@@ -32,7 +32,11 @@ from osprey_mpi.search.osprey import n_survivors
 # nobody waits; short, because ids in the pool of a slow flock are missing elsewhere when the budget ends.
 POOLED_S = 0.1
 
-# Points per call that are few: a GPU wants hundreds. A round of the exact mode holds one block of them, which is carried
+# A worker gets at least this many orders out of a budget: with a few hundred evaluations that take no time, the search
+# would otherwise have half of them out before it learns from the first.
+FEWEST_ORDERS = 32
+
+# Points per call that are few: a GPU wants hundreds. A round of the exact mode holds one block of them, and carries it
 # over where the budget cuts it.
 SMALL_BATCH = 64
 
@@ -111,6 +115,8 @@ class Dispatch:
         if self.settings.exact or batch > SMALL_BATCH:
             return batch
         fresh = max(6 * self.settings.n_dims // len(self.paces), 8)
+        if self.settings.n_evaluations is not None:
+            fresh = min(fresh, max(self.settings.n_evaluations // (FEWEST_ORDERS * len(self.paces)), 1))
         return min(fresh, 256 if batch == 1 else batch)
 
     def _n_rows(self, worker: int) -> int:

@@ -60,7 +60,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """This rank was asked to stop by a signal, or because its launcher is gone; the reason begins with "signal"."""
+    """This rank was asked to stop, by a signal or because its launcher is gone."""
 
     reason: str
 

@@ -121,7 +121,7 @@ class Leader(Collector):
             case Tick(sendable):
                 return self._tick(sendable, now)
             case StopAsked(reason):
-                return [self._up(Trouble(reason))]
+                return [self._up(Trouble(reason, is_signal=1))]
         return []
 
     def snapshot(self) -> dict[str, np.ndarray]:

@@ -121,9 +121,10 @@ class Snapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class Trouble(Message):
-    """Ask the root to stop the run, with the reason."""
+    """Ask the root to stop the run, with the reason; `is_signal` is 1 when somebody asked this rank to stop."""
 
     reason: str
+    is_signal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

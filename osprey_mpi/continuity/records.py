@@ -22,6 +22,8 @@ class Status(IntEnum):
 
 # How an evaluation that counts may have ended; a lost or cancelled one is an attempt, and its id is done again.
 FINAL = (Status.OK, Status.FAILED, Status.TIMEOUT, Status.STOPPED)
+# What has a reason and is nobody's fault: it was ended on purpose.
+NO_FAILURES = (Status.STOPPED, Status.CANCELLED)
 
 # One evaluation. `id` is its identity; times are seconds since the run first started; `attempt` counts from 0.
 # Written whole, byte for byte, both to the wire and to HDF5: little-endian, no hidden padding.

@@ -118,6 +118,7 @@ class Root(Collector):
         self._best = best
         self._began = self._appended_at = self._checkpoint_at = now
         self._leave_by = float("inf")
+        self._disk_error = ""
 
     def can_wait(self, _time_s: float) -> bool:
         """Tell whether nobody would notice if this rank did not listen for a moment: leaders ask for ids in time."""
@@ -131,8 +132,8 @@ class Root(Collector):
             case Received(source, message) if source in self.members:
                 self.hear(source, now)
                 return self._from(source, message, now)
-            case Received(source, Trouble(reason)):
-                return self._stop(Reason.TROUBLE, now, reason)
+            case Received(_, Trouble() as trouble):
+                return self._trouble(trouble, now)
             case StopAsked(reason):
                 return self._stop(Reason.SIGNAL, now, reason)
             case Appended():
@@ -153,9 +154,8 @@ class Root(Collector):
             case Snapshot(serial, flock, state):
                 complete = self.books.take_snapshot(source, serial, flock, unpack_arrays(state))
                 return self._checkpoint(now) if complete else []
-            case Trouble(reason):
-                kind = Reason.SIGNAL if reason.startswith("signal") else Reason.TROUBLE
-                return self._stop(kind, now, reason)
+            case Trouble():
+                return self._trouble(message, now)
         return self.follow(source, message, now)
 
     # deltas
@@ -202,6 +202,7 @@ class Root(Collector):
     def _appended(self, event: Appended, now: float) -> list[Action]:
         durable = self.books.appended(event)
         if event.error:
+            self._disk_error = event.error
             return [Log(event.error, warning=True), *self._stop(Reason.TROUBLE, now, event.error)]
         if durable is None:
             return []
@@ -234,6 +235,7 @@ class Root(Collector):
             return actions + self._end()
         if self.phase is Phase.CLOSING and now >= self._leave_by:
             self.exit_code = ExitCode.STOPPED
+            self.reason, self.detail = Reason.TROUBLE, self._disk_error or self.detail  # not that the budget was met
             lost_rows = Log("the last rows could not be written; a resume evaluates them again", warning=True)
             return [*actions, lost_rows, *self._end()]
         if now - self._appended_at >= self.settings.results_interval_s:
@@ -241,6 +243,9 @@ class Root(Collector):
         if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self.settings.checkpoint_interval_s:
             actions += self._request_snapshots(now)
         return actions
+
+    def _trouble(self, trouble: Trouble, now: float) -> list[Action]:
+        return self._stop(Reason.SIGNAL if trouble.is_signal else Reason.TROUBLE, now, trouble.reason)
 
     def _stop(self, reason: Reason, now: float, detail: str) -> list[Action]:
         if self.phase is not Phase.RUNNING:

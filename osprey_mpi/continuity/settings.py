@@ -13,6 +13,7 @@ class LeaderSettings:
 
     batch: points per call. exact: work in rounds, so that the run repeats. leave_s: wait for the workers' farewells.
     penalty: the cost of a failed evaluation; NaN: it ranks last. speed_exponent: see `steering`.
+    n_evaluations: about how many the flock will do in all; None if that is open.
     """
 
     n_columns: int
@@ -26,4 +27,5 @@ class LeaderSettings:
     leave_s: float = 5.0  # less than the root waits for the leader
     penalty: float = float("nan")
     speed_exponent: float = 0.0
+    n_evaluations: int | None = None
     patience_s: float = PATIENCE_S

@@ -113,7 +113,7 @@ class Worker:
             case Reported(id, step, value) if self.phase is Phase.HUNTING:
                 return [self._up(Progress(id, step, value))]
             case StopAsked(reason):
-                return [Send(self.leader, Role.LEADER, Trouble(reason))]
+                return [self._up(Trouble(reason, is_signal=1))]
             case Tick(sendable):
                 return self._tick(sendable, now)
         return []

@@ -8,28 +8,19 @@ from typing import TypeVar
 
 from osprey_mpi.comm import startup
 from osprey_mpi.comm.startup import World, broadcast, gather
-from osprey_mpi.errors import ExitCode, OspreyError
+from osprey_mpi.errors import OspreyError
 
 T = TypeVar("T")
 
 
-class SaidElsewhere(OspreyError):
-    """End this rank: another one tells the user why."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__("")
-        self.exit_code = ExitCode(exit_code)
-        self.is_agreed = True
-
-
 @contextmanager
-def launched() -> Iterator[World]:
-    """Start MPI, and end it with the block. Collective over the launch.
+def launched(*, keep: bool = False) -> Iterator[World]:
+    """Start MPI, and end it with the block, or with the program if `keep`. Collective over the launch.
 
     An error that all ranks know of leaves as it is; any other ends the whole launch here, because nobody may wait for
     a rank that is gone.
     """
-    world = startup.start()
+    world = startup.start(keep=keep)
     try:
         yield world
     except OspreyError as error:
@@ -44,7 +35,10 @@ def launched() -> Iterator[World]:
 
 
 def on_root(world: World, task: Callable[[], T]) -> T | None:
-    """Do `task` on rank 0; its OspreyError ends all ranks, and only rank 0 has the words. Collective over the world."""
+    """Do `task` on rank 0; its OspreyError is raised on all ranks, and rank 0 tells the user.
+
+    Collective over the world.
+    """
     result: T | None = None
     error: OspreyError | None = None
     if world.rank == 0:
@@ -52,12 +46,10 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
             result = task()
         except OspreyError as caught:
             error = caught
-    code = broadcast(world, 0 if error is None else int(error.exit_code))
+    error = broadcast(world, error)
     if error is not None:
-        error.is_agreed = True
+        error.is_agreed, error.is_said = True, world.rank > 0
         raise error
-    if code:
-        raise SaidElsewhere(code)
     return result
 
 

@@ -70,6 +70,10 @@ class Crew:
 
     def check(self) -> None:
         """Choose the device and import the objective. Raises ConfigError or EnvironmentFault."""
+        with self.session.config.locating():
+            self._check()
+
+    def _check(self) -> None:
         session = self.session
         config = session.config
         local_rank, n_local = startup.local_place(session.world)
@@ -122,11 +126,13 @@ class Crew:
         if self.evaluates:
             assert self.flock is not None and self.evaluator is not None
             machines[Role.WORKER] = self._worker(self.flock)
-        channel: Channel = NoChannel() if world.comm is None else MpiChannel(world.comm)
+        protocol = self.communicators.protocol
+        channel: Channel = NoChannel() if protocol is None else MpiChannel(protocol)
         collectors = {Role.LEADER: 0, Role.WORKER: self.flock.leader if self.flock else 0, Role.ROOT: 0}
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
             collectors=collectors, alone=world.n_ranks == 1, on_warning=self.progress.warn,
+            describe=self.session.space.parameters,
         )  # fmt: skip
         code = loop.run()
         if self.rank == 0:
@@ -152,7 +158,8 @@ class Crew:
         early = config.objective.early_stop
         rule = None if early is None else MedianRule(early.min_steps, early.min_reports)
         return Leader(
-            self.rank, flock.number, 0, flock.workers, search, leader_settings(self.session, self.exact), now,
+            self.rank, flock.number, 0, flock.workers, search,
+            leader_settings(self.session, self.exact, len(self.placed.flocks)), now,
             early_stop=rule, carry=carry,
         )  # fmt: skip
 
@@ -217,14 +224,16 @@ class Crew:
             self.evaluator.close()
 
 
-def leader_settings(session: Session, exact: bool) -> LeaderSettings:
+def leader_settings(session: Session, exact: bool, n_flocks: int) -> LeaderSettings:
     """Return what a leader needs of the config."""
     config, space = session.config, session.space
     continuity, objective = config.continuity, config.objective
+    total = config.budget.evaluations
+    share = None if total is None else -(-total // n_flocks)
     penalty = objective.penalty if objective.on_failure == "penalty" else None
     return LeaderSettings(
         space.n_columns, space.n_dims, objective.batch, exact, continuity.cycle_s, continuity.stale_window,
         continuity.suspect_after_s, continuity.lost_after_s,
         penalty=float("nan") if penalty is None else penalty,
-        speed_exponent=config.swarm.search.speed_exponent,
+        speed_exponent=config.swarm.search.speed_exponent, n_evaluations=share,
     )  # fmt: skip

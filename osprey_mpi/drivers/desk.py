@@ -10,10 +10,12 @@ from collections.abc import Callable
 from logging import Logger
 from typing import Any
 
+import numpy as np
+
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.events import Append, Appended, Conclude, WriteCheckpoint, WriteStatus
-from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import StorageError
@@ -66,9 +68,13 @@ class Desk:
 
     def _show_reasons(self, action: Append) -> None:
         """Tell the user of failed evaluations, the first of each kind: all are in the logs and in results.h5."""
+        if not action.reasons:
+            return
+        no_failures = np.isin(action.records["status"], NO_FAILURES)
+        unshown = set(action.records["id"][no_failures].tolist())
         for id, reason in action.reasons.items():
-            kind = reason.splitlines()[0][:80] if reason else ""
-            if kind not in self._shown_reasons and len(self._shown_reasons) < 100:
+            kind = reason.partition("\n")[0]
+            if id not in unshown and kind not in self._shown_reasons and len(self._shown_reasons) < 100:
                 self._shown_reasons.add(kind)
                 self._on_warning(f"evaluation {id}: {reason}")
 

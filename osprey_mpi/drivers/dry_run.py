@@ -9,6 +9,7 @@ from typing import Any
 from osprey_mpi.comm import tree
 from osprey_mpi.config import Config, advice
 from osprey_mpi.drivers.agree import launched, on_root
+from osprey_mpi.drivers.check import check_objective, constraint_notes
 from osprey_mpi.drivers.session import flock_size
 from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover
@@ -29,8 +30,9 @@ def dry_run(load: Callable[[], Config], out: Path | None, show: Callable[[dict[s
 
 
 def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
-    """Return what would run."""
+    """Return what would run. Raises ConfigError if its objective cannot be loaded."""
     space = Space(config.parameters, config.constraints)
+    check_objective(config, space)
     placed = tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks)
     return {
         "name": config.name,
@@ -42,6 +44,7 @@ def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
         "parameters": list(config.parameters),
         "budget": config.budget.model_dump(by_alias=True, exclude_none=True),
         "first_points": first_points(config, space),
+        "warnings": constraint_notes(config, space),
         "advice": advice(config, n_ranks),
     }
 

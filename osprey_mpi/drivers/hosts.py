@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from osprey_mpi.words import counted
+
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -48,7 +50,8 @@ def notes(places: Sequence[Place]) -> list[str]:
         n_cores = max(place.n_cores for place in here_)
         n_threads = sum(max(place.n_threads, 1) for place in here_)
         if n_threads > n_cores:
-            result.append(f"{host}: {n_ranks} ranks with {n_threads} threads on {n_cores} cores: they take turns")
+            crowd = f"{counted(n_ranks, 'rank')} with {counted(n_threads, 'thread')}"
+            result.append(f"{host}: {crowd} on {counted(n_cores, 'core')}: they take turns")
         if n_cores == 1 and n_ranks > 1 and (os.cpu_count() or 1) > 1:
             result.append(f"{host}: each rank may use one core only; for threaded programs start with `--bind-to none`")
     return result

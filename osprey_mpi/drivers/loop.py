@@ -10,9 +10,12 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Callable
-from logging import Logger
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from logging import INFO, WARNING, Logger
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from osprey_mpi.comm.channel import Channel
 from osprey_mpi.continuity.codec import decode, encode
@@ -35,9 +38,13 @@ from osprey_mpi.continuity.events import (
     WriteStatus,
 )  # fmt: skip
 from osprey_mpi.continuity.messages import Message, Order, Role
+from osprey_mpi.continuity.records import Status
 from osprey_mpi.drivers.convert import event_of, task_of
 from osprey_mpi.drivers.signals import Signals
+from osprey_mpi.evaluate.objective import name_parameters
 from osprey_mpi.evaluate.task import Evaluator
+
+Floats = NDArray[np.float64]
 
 TICK_S = 0.050  # what a leader has gathered goes up this often; well under a health cycle
 # Sleep between looks at the messages, growing while nothing comes. Each look costs some 50 us: 1 % of a core for an
@@ -83,12 +90,14 @@ class Loop:
 
     machines: by role. collectors: role -> the rank that it sends to, whose send slots its Tick tells of (backpressure).
     alone: there are no other ranks to hear. on_warning: gets every warning that the user should see.
+    describe: gives the parameters of a value row (n_columns,), for the log.
     """
 
     def __init__(
         self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
         evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
         alone: bool = True, on_warning: Callable[[str], None] = lambda text: None,
+        describe: Callable[[Floats], Mapping[str, Any]] = lambda row: {},
     ) -> None:  # fmt: skip
         self.rank, self.machines, self.channel = rank, machines, channel
         self.signals, self.log = signals, log
@@ -102,7 +111,7 @@ class Loop:
             for role, machine in machines.items()
             if role is not Role.WORKER or self._collectors.get(role) != rank
         ]
-        self._on_warning = on_warning
+        self._on_warning, self._describe = on_warning, describe
         self._local: deque[tuple[Role, Message]] = deque()
         self._orders: dict[int, Order] = {}
         self._poller = select.poll()
@@ -150,7 +159,7 @@ class Loop:
         for item in items:
             event = event_of(item, self._orders)
             if isinstance(event, Evaluated):
-                self._note_reasons(event.reasons)
+                self._note_reasons(event)
                 if event.row_stop >= event.order.row_stop:
                     del self._orders[event.order.first]
             self._give(Role.WORKER, event, now)
@@ -221,9 +230,16 @@ class Loop:
             case Conclude():
                 self.disk.conclude(action)
 
-    def _note_reasons(self, reasons: dict[int, str]) -> None:
-        for id, reason in reasons.items():
-            self.log.warning("evaluation %d on rank %d: %s", id, self.rank, reason)
+    def _note_reasons(self, event: Evaluated) -> None:
+        if not event.reasons:
+            return
+        rows = {int(id): row for row, id in enumerate(event.records["id"])}
+        for id, reason in event.reasons.items():
+            row = rows.get(id)  # a batch that records captures has none: its reasons name the parameters
+            named = "" if row is None else f", parameters {name_parameters(self._describe(event.values[row]))}"
+            is_failure = row is None or event.records["status"][row] != Status.STOPPED
+            level = WARNING if is_failure else INFO
+            self.log.log(level, "evaluation %d on rank %d%s: %s", id, self.rank, named, reason)
 
     def _watch(self) -> None:
         """Wake up for the evaluator's descriptors; they change when a child process is started again."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.drivers.outcome import RunResult
+
+if TYPE_CHECKING:
+    from osprey_mpi.config import Config
 
 
 def minimize(
@@ -25,11 +29,12 @@ def minimize(
     function: a callable `f(parameters)` or `f(parameters, context)`, evaluated in a thread of each rank, or the text
     "module:function", evaluated in a child process of each rank, which adds time limits and survives crashes.
     parameters: as in the YAML config, {"x": {"type": "real", "low": -5, "high": 5, "size": 3}}.
-    out: the run's folder; a new one below runs/ if None.
+    out: the run's folder; a new one below runs/ if None: runs/minimize, runs/minimize-2, ...
     sections: the other sections of the config: name, seed, objective, constraints, start, swarm, budget, continuity,
     checkpoint, device, output. `budget` is needed.
 
-    Raises ConfigError for a config that is not valid, UsageError for a folder in use.
+    Raises ConfigError for a config that is not valid and UsageError for a folder that is given and used, on every rank.
+    MPI, once started, stays so until the program ends.
     """
     from osprey_mpi.config import config_from_mapping
     from osprey_mpi.drivers.request import Request
@@ -43,11 +48,26 @@ def minimize(
         objective.setdefault("isolation", "thread")
     name = sections.pop("name", "minimize")
     mapping = {"name": name, "objective": objective, "parameters": dict(parameters), **sections}
+
+    def load() -> Config:
+        config = config_from_mapping(mapping)
+        if out is not None or config.output.dir is not None:
+            return config
+        output = config.output.model_copy(update={"dir": str(free_folder(config.output_dir))})
+        return config.model_copy(update={"output": output}).placed(config.base_dir)
+
     request = Request(
-        load=lambda: config_from_mapping(mapping),
+        load=load,
         out=None if out is None else Path(out),
+        keep_mpi=True,
         overwrite=overwrite,
         quiet=quiet,
         function=None if isinstance(function, str) else function,
     )
     return run_session(request)
+
+
+def free_folder(path: Path) -> Path:
+    """Return `path`, or the first of path-2, path-3, ... that is not there yet."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(candidate for candidate in itertools.chain([path], numbered) if not candidate.exists())

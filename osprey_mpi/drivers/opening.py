@@ -15,6 +15,7 @@ from osprey_mpi.continuity.messages import Best
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.tally import BestRow, Tally
+from osprey_mpi.drivers.check import constraint_notes
 from osprey_mpi.errors import UsageError
 from osprey_mpi.search.space import Space
 
@@ -72,7 +73,8 @@ def open_run(request: Request) -> Opened:
     config = request.load()
     path = (request.out or config.output_dir).absolute()
     RunFolder.refuse_used(path, request.overwrite)
-    return Opened(path, None, config, request.overwrite)
+    space = Space(config.parameters, config.constraints)
+    return Opened(path, None, config, request.overwrite, warnings=constraint_notes(config, space))
 
 
 def _reopen(request: Request) -> Opened:
@@ -84,7 +86,9 @@ def _reopen(request: Request) -> Opened:
         config = folder.config()
         if request.max_evaluations is not None:
             budget = config.budget.model_copy(update={"evaluations": request.max_evaluations})
-            config = config.model_copy(update={"budget": budget}).placed(config.base_dir, config.source_text)
+            config = config.model_copy(update={"budget": budget}).placed(
+                config.base_dir, config.source_text, config.places
+            )
         opened = _read_back(folder, config, request)
         if request.max_evaluations is not None:
             folder.change_config(config)

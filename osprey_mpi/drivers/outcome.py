@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.storage.status import plain
+from osprey_mpi.words import counted
 
 if TYPE_CHECKING:
     from osprey_mpi.continuity.root import Root
@@ -20,6 +21,7 @@ class RunResult:
     """Hold the result of a run. cost and parameters are those of the best point, None where there is none.
 
     violation: 0 where the best point satisfies all constraints. wall_s: over all lives. out: the run's folder.
+    n_infeasible: where there is no best point, how many points violated the constraints.
     """
 
     cost: float | None
@@ -31,6 +33,7 @@ class RunResult:
     n_ranks: int
     out: Path
     exit_code: int
+    n_infeasible: int = 0
 
     @classmethod
     def of(cls, status: RunStatus, root: Root, out: Path, exit_code: int) -> RunResult:
@@ -39,7 +42,7 @@ class RunResult:
         return cls(
             None if best is None else best.cost, None if best is None else dict(best.parameters),
             0.0 if best is None else best.violation, status.n_evaluations, root.detail, status.wall_s, status.n_ranks,
-            out, exit_code,
+            out, exit_code, status.counts.get("ok", 0) if best is None else 0,
         )  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
@@ -58,17 +61,26 @@ class RunResult:
         """Return one JSON object on one line."""
         return json.dumps(self.to_mapping(), ensure_ascii=False)
 
+    def _why(self) -> str:
+        """Say why there is no best point, as far as constraints are the reason: such points end well, without cost."""
+        n, points = self.n_infeasible, counted(self.n_evaluations, "point")
+        if n == 0:
+            return ""
+        return f": none of {points} satisfied the constraints" if n == self.n_evaluations else f": {n} of {points} " + (
+            "violated the constraints, the others failed"
+        )
+
     def to_text(self) -> str:
         """Return a few lines for a person."""
         if self.parameters is None:
-            lines = ["no usable evaluation"]
+            lines = [f"no usable evaluation{self._why()}"]
         else:
             broken = f" (violates constraints by {self.violation:g})" if self.violation > 0 else ""
             lines = [f"best cost {self.cost!r}{broken}"]
             for name, value in plain(self.parameters).items():
                 text = repr(value)
                 lines.append(f"  {name} = {text if len(text) <= 200 else text[:200] + ' ...'}")
-        ranks = f"{self.n_ranks} rank{'s' if self.n_ranks > 1 else ''}"
-        lines.append(f"{self.n_evaluations} evaluations in {self.wall_s:.1f} s on {ranks}, ended by: {self.reason}")
+        done, ranks = counted(self.n_evaluations, "evaluation"), counted(self.n_ranks, "rank")
+        lines.append(f"{done} in {self.wall_s:.1f} s on {ranks}, ended by: {self.reason}")
         lines.append(f"results in {self.out}")
         return "\n".join(lines)

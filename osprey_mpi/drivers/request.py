@@ -16,6 +16,7 @@ class Request:
     """Hold one request; either `load` (a new run) or `resume` (the folder of an old one) is given.
 
     load: returns the config; called on rank 0 alone. function: evaluates instead of the config's objective.
+    keep_mpi: the caller's program goes on after the run, and may use MPI.
     retry: names of the statuses whose evaluations are done again. on_result: called on rank 0 before anybody leaves.
     """
 
@@ -27,4 +28,5 @@ class Request:
     retry: tuple[str, ...] = ()
     function: Callable[..., Any] | None = None
     quiet: bool = False
+    keep_mpi: bool = False
     on_result: Callable[[RunResult], None] = field(default=lambda result: None)

@@ -33,10 +33,10 @@ class Charter:
 def run_session(request: Request) -> RunResult:
     """Run a request to its end and return its result, the same on every rank. Collective over the launch.
 
-    Raises OspreyError on rank 0 and SaidElsewhere on the others when it cannot start.
+    Raises OspreyError, the same on every rank, when it cannot start.
     """
     limit_threads()
-    with launched() as world:
+    with launched(keep=request.keep_mpi) as world:
         return _run(world, request)
 
 
@@ -49,6 +49,7 @@ def _run(world: World, request: Request) -> RunResult:
         code = session.run()
         startup.assemble(world, config.continuity.lost_after_s, code)
         result: RunResult = startup.broadcast(world, session.result)
+        tree.free(session.communicators)
         return result
     finally:
         if opened is not None:
@@ -72,12 +73,13 @@ class Session:
         self.world, self.request, self.config, self.out, self.opened = world, request, config, out, opened
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
+        self.communicators = tree.Communicators(None, None, None, None)
         self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
     def run(self) -> int:
         """Return the exit code. Collective over the world."""
         placed = self._place()
-        communicators = tree.split(self.world.comm, placed, self.world.rank)
+        self.communicators = communicators = tree.split(self.world.comm, placed, self.world.rank)
         crew: Crew | None = None
         try:
             crew = Crew(self, placed, communicators)
@@ -86,7 +88,6 @@ class Session:
         finally:
             if crew is not None:
                 crew.close()
-            tree.free(communicators)
 
     def _work(self, crew: Crew, placed: tree.Tree) -> int:
         """Begin the life and see it through. Collective over the world."""

@@ -16,7 +16,7 @@ from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate.builtin import Arrays, prepare
 from osprey_mpi.evaluate.context import Context, Silent, scratch_name
 from osprey_mpi.evaluate.loading import load_function
-from osprey_mpi.evaluate.objective import Failure, Objective, costs_and_violations, describe
+from osprey_mpi.evaluate.objective import Failure, Objective, costs_and_violations, describe, unusable
 from osprey_mpi.search.columns import Kind, Layout
 
 # An array of the device's namespace.
@@ -173,14 +173,14 @@ def _halved(call: BatchCall, values: Array, first: int, reason: str, device: Dev
     n = values.shape[0]
     device.free()
     if n == 1:
-        return _failed(n, f"out of memory: {reason}")
+        return _failed(n, f"out of memory\n{reason}")
     parts, middle = [], (n + 1) // 2
     for start, stop in ((0, middle), (middle, n)):
         try:
             part = _checked(call(values[start:stop], first + start), stop - start)
         except BaseException as error:
             text = describe(error)
-            part = _failed(stop - start, f"out of memory, and again with half the batch: {reason}\nthen {text}")
+            part = _failed(stop - start, f"out of memory, and again with half the batch\n{reason}\nthen {text}")
         parts.append(part)
         device.free()
     reasons = {
@@ -209,6 +209,5 @@ def _checked(answer: Costs, n: int) -> Costs:
         return answer
     reasons = {}
     for row in np.flatnonzero(~usable).tolist():
-        what, number = ("cost", costs[row]) if sound[row] else ("violation", violations[row])
-        reasons[row] = f"the returned {what} is {number}, but a finite number is needed"
+        reasons[row] = unusable(float(costs[row]), float(violations[row]))
     return Costs(np.where(usable, costs, np.nan), np.where(usable, violations, 0.0), reasons)

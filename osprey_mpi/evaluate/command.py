@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.evaluate.board import Board
 from osprey_mpi.evaluate.context import Context
-from osprey_mpi.evaluate.objective import Failure, Reply, name_parameters
+from osprey_mpi.evaluate.objective import HEAD_LIMIT, Failure, Reply, without_scratch
 from osprey_mpi.evaluate.placeholders import fill_arguments, fill_text
 
 STDOUT, STDERR = "stdout.txt", "stderr.txt"
@@ -70,13 +70,14 @@ class Command:
             reply = Reply(failure.status, math.nan, 0.0, failure.reason)
         except Exception as error:  # a program that cannot start, a format that does not fit, a template in Latin-1
             reply = Reply(Status.FAILED, math.nan, 0.0, f"{type(error).__name__}: {error}")
+        reason = without_scratch(reply.reason, context)
         keep = self._spec["keep_scratch"]
         kept = keep == "always" or (keep == "failed" and reply.status is not Status.OK)
-        where = f"; scratch folder {context.keep_scratch()}" if kept else ""
+        where = f"kept scratch folder {context.keep_scratch()}\n" if kept else ""
         if reply.status is Status.OK:
             return reply
-        head, _, rest = reply.reason.partition("\n")
-        reason = f"{head}; parameters {name_parameters(parameters)}{where}\n{rest}".rstrip()
+        head, _, rest = reason.partition("\n")
+        reason = f"{head}\n{where}{rest}".rstrip()
         return Reply(reply.status, reply.cost, reply.violation, reason)
 
     def _evaluate(self, parameters: dict[str, Any], context: Context) -> float:
@@ -88,7 +89,9 @@ class Command:
             path.write_text(fill_text(Path(source).read_text(), values, spec["names"]))
         code = self._run(fill_arguments(spec["argv"], values, spec["names"]), context)
         if code != 0:
-            raise Failure(f"the program {ending(code)}{_shown(scratch / STDERR, 'stderr')}")
+            last = _last_line(scratch / STDERR) if (scratch / STDERR).is_file() else None
+            head = ending(code) + (f"; {last}" if last else "")
+            raise Failure(f"{head[:HEAD_LIMIT]}{_shown(scratch / STDERR, 'stderr')}")
         return self._result(scratch)
 
     def _run(self, argv: list[str], context: Context) -> int:
@@ -103,7 +106,7 @@ class Command:
         try:
             if not self._wait(process.pid, math.inf if limit_s is None else time.monotonic() + limit_s, context):
                 shown = _shown(scratch / STDOUT, "stdout") + _shown(scratch / STDERR, "stderr")
-                raise Failure(f"ended by the time limit of {limit_s} s{shown}", Status.TIMEOUT)
+                raise Failure(f"ended by the time limit of {limit_s:g} s{shown}", Status.TIMEOUT)
         finally:
             self.kill()
         return process.returncode
@@ -145,19 +148,19 @@ class Command:
             sought = "is empty" if self._pattern is None else f"has no match of {self._spec['pattern']!r}"
             raise Failure(f"{path.name} {sought}{_shown(path, path.name)}")
         if not _FLOAT.fullmatch(text.strip()) or not math.isfinite(float(text)):
-            raise Failure(f"the result is {text[:80]!r}, but a finite number is needed{_shown(path, path.name)}")
+            raise Failure(f"the result is no finite number\nit is {text[:80]!r}{_shown(path, path.name)}")
         return float(text)
 
 
 def ending(code: int) -> str:
     """Write how a process ended, from subprocess's return code."""
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"was killed by {name}" + (" (often: out of memory)" if name == "SIGKILL" else "")
+    return f"killed by {name}" + (" (often: out of memory)" if name == "SIGKILL" else "")
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,26 @@ class Silent:
     def stopping(self, id: int) -> bool:
         """Return False."""
         return False
+
+
+class Question:
+    """Ask anew each time it is called or used as a condition: `if q:` and `if q():` are the same."""
+
+    __slots__ = ("_ask",)
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self._ask = ask
+
+    def __call__(self) -> bool:
+        """Return the answer."""
+        return self._ask()
+
+    def __bool__(self) -> bool:
+        """Return the answer."""
+        return self._ask()
+
+    def __repr__(self) -> str:
+        return str(self._ask())
 
 
 class Context:
@@ -63,15 +84,27 @@ class Context:
             self._scratch = make_scratch(self._scratch_root, self._name)
         return self._scratch
 
+    @property
+    def scratch_path(self) -> Path | None:
+        """Return the scratch folder if it has been asked for."""
+        return self._scratch
+
     def report(self, step: int, value: float) -> None:
         """Tell an intermediate value of the cost; raises StopEvaluation if the evaluation is to stop here."""
         self.reported = (int(step), float(value))
         self._link.report(self.id, *self.reported)
-        if self.should_stop():
+        if self._is_to_stop():
             raise StopEvaluation(f"evaluation {self.id} was told to stop after step {step}")
 
-    def should_stop(self) -> bool:
-        """Return whether the evaluation is to stop early; what it then returns still counts."""
+    @property
+    def should_stop(self) -> Question:
+        """Tell whether the evaluation is to stop early; what it then returns still counts.
+
+        Use it as a condition or call it: `if context.should_stop:` and `if context.should_stop():` ask the same.
+        """
+        return Question(self._is_to_stop)
+
+    def _is_to_stop(self) -> bool:
         self.told_to_stop = self.told_to_stop or self._link.stopping(self.id)
         return self.told_to_stop
 

@@ -24,7 +24,7 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.evaluate.context import Context, scratch_name
 from osprey_mpi.evaluate.jobs import Clock, Jobs
 from osprey_mpi.evaluate.loading import load_objective
-from osprey_mpi.evaluate.objective import Function, Objective, Reply, describe
+from osprey_mpi.evaluate.objective import Function, Objective, Reply, describe, without_scratch
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 
@@ -97,7 +97,7 @@ class Member:
             schema = self._schema
             objective.call(schema.batch(values) if self._batch > 1 else schema.parameters(values[0]), context)
         except BaseException as error:
-            return describe(error)
+            return without_scratch(describe(error), context)
         return ""
 
     def _agreed(self, replies: list[Reply], failure: str) -> list[Reply]:
@@ -110,7 +110,8 @@ class Member:
         if failed.size == 0 or votes["failed"][0]:  # rank 0's own reasons are the better ones
             return replies
         text = votes["text"][failed[0]].decode(errors="replace")
-        reason = f"rank {failed[0]} of the group's {len(votes)} failed: {text}"
+        head, _, rest = text.partition("\n")
+        reason = f"{head}\non rank {failed[0]} of the group's {len(votes)}\n{rest}".rstrip()
         return [Reply(Status.FAILED, np.nan, 0.0, reason)] * len(replies)
 
     def report(self, id: int, step: int, value: float) -> None:

@@ -164,7 +164,7 @@ class InlineEvaluator:
         except Exception as error:
             if not self._device.is_out_of_memory(error):
                 raise
-            reason = f"out of memory while drawing {stop - job.row} points: {error}"
+            reason = f"out of memory while drawing points\n{stop - job.row} points: {error}"
         if positions is None or values is None:
             self._device.free()
             answer = Costs(np.full(stop - job.row, np.nan), None, dict.fromkeys(range(stop - job.row), reason))
@@ -177,7 +177,7 @@ class InlineEvaluator:
         job.costs[here] = answer.costs
         if violations is not None:
             job.violations[here] = violations
-        job.reasons.update({first + row: f"evaluation {first + row}: {text}" for row, text in answer.reasons.items()})
+        job.reasons.update({first + row: text for row, text in answer.reasons.items()})
         self._keep(job, here, first, positions, values)
         job.row = stop
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import RECORD, Status
-from osprey_mpi.evaluate.objective import Reply
+from osprey_mpi.evaluate.objective import Reply, name_parameters
 from osprey_mpi.evaluate.task import Outcome, Task
 from osprey_mpi.search import osprey, streams
 from osprey_mpi.search.space import Space
@@ -131,6 +131,10 @@ class Jobs:
         if job.reasons:
             ids = set(job.ids[start:stop].tolist())
             reasons = {id: text for id, text in job.reasons.items() if id in ids}
+            recorded = set(job.ids[rows].tolist())
+            for id in reasons.keys() - recorded:  # no row will say what its parameters were
+                parameters = self._space.parameters(job.values[id - int(job.ids[0])])
+                reasons[id] += f"\nparameters {name_parameters(parameters)}"
         return Outcome(
             job.task,
             job.task.row_start + start,

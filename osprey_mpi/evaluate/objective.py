@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,17 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate import StopEvaluation
 
+if TYPE_CHECKING:
+    from osprey_mpi.evaluate.context import Context
+
 Function = Callable[..., Any]
 TEXT_LIMIT = 2000  # characters of one reason's traceback or output: enough for the frames that matter
+HEAD_LIMIT = 200  # characters of a reason's first line: it stands in a table
 PARAMETERS_LIMIT = 500  # characters: a 1000-dimensional array must not fill the log
 
 
 class Failure(Exception):
-    """Say why an evaluation has no cost."""
+    """Say why an evaluation has no cost; `reason` as in Reply."""
 
     def __init__(self, reason: str, status: Status = Status.FAILED) -> None:
         super().__init__(reason)
@@ -44,7 +48,11 @@ class Failure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Tell how one evaluation ended; `reason` is empty if it is OK."""
+    """Tell how one evaluation ended; `reason` is empty if it is OK.
+
+    The first line of a reason is short and says nothing that belongs to this evaluation alone: reports count equal
+    ones. What was returned, the traceback and the end of the output follow on further lines.
+    """
 
     status: Status
     cost: float
@@ -58,8 +66,9 @@ def number(value: Any, what: str) -> float:
     if shape == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        kind = f"an array of shape {tuple(shape)}" if shape else f"{type(value).__name__} ({short(value, 80)})"
-        raise Failure(f"{what} is {kind}, but one real number is needed")
+        kind = f"an array of shape {tuple(shape)}" if shape else type(value).__name__
+        detail = "" if shape or value is None else f"\nit is {short(value, 80)}"
+        raise Failure(f"{what} is {kind}, but one real number is needed{detail}")
     result = float(value)
     if not math.isfinite(result):
         raise Failure(f"{what} is {result}, but a finite number is needed")
@@ -73,7 +82,7 @@ def cost_and_violation(result: Any) -> tuple[float, float]:
     _check_keys(result)
     violation = number(result.get("violation", 0.0), 'the returned "violation"')
     if violation < 0:
-        raise Failure(f'the returned "violation" is {violation}, but 0 is feasible and nothing is below')
+        raise Failure(f'the returned "violation" is below 0, which is feasible\nit is {violation}')
     if "cost" not in result and violation > 0:
         return math.nan, violation
     return number(result.get("cost"), 'the returned "cost"'), violation
@@ -94,7 +103,7 @@ def numbers_of(value: Any, n: int, what: str) -> NDArray[np.float64]:
     """Return real numbers as float64 (n,), or raise Failure with what they are instead."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
-        raise Failure(f"{what} are {short(value, 80)} of type {array.dtype}, but real numbers are needed")
+        raise Failure(f"{what} are of type {array.dtype}, but real numbers are needed\nthey are {short(value, 80)}")
     if array.shape != (n,):
         raise Failure(f"{what} have shape {array.shape}, but one number for each of {n} points, ({n},), is needed")
     return array.astype(np.float64)
@@ -121,20 +130,33 @@ def name_parameters(parameters: Mapping[str, Any]) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Write an exception as text: type, message and the user's part of the traceback.
+    """Write an exception as a reason: type and first line of the message, its rest, the user's part of the traceback.
 
     Text, because an exception that crosses a process must not need its class on the other side.
     """
     try:
-        message = str(error)
+        message = str(error).strip()
     except Exception:
         message = "<its message raised an exception itself>"
     ours = Path(__file__).parent
     frames = traceback.extract_tb(error.__traceback__)
     while frames and Path(frames[0].filename).parent == ours:  # our own calls say nothing to the user
         del frames[0]
-    lines = traceback.format_list(frames)
-    return f"{type(error).__name__}: {message}\n{''.join(lines)[-TEXT_LIMIT:]}".rstrip()
+    head, _, rest = message.partition("\n")
+    head = f"{type(error).__name__}: {head}" if head else type(error).__name__
+    if len(head) > HEAD_LIMIT:
+        head, rest = head[: HEAD_LIMIT - 3] + "...", message
+    parts = head.rstrip(), rest[:TEXT_LIMIT], "".join(traceback.format_list(frames))[-TEXT_LIMIT:]
+    return "\n".join(part for part in parts if part).rstrip()
+
+
+def without_scratch(reason: str, context: Context | None) -> str:
+    """Write {scratch} for the scratch folder in a reason's first line, and name the folder below."""
+    folder = "" if context is None else str(context.scratch_path or "")
+    head, _, rest = reason.partition("\n")
+    if not folder or folder not in head:
+        return reason
+    return f"{head.replace(folder, '{scratch}')}\nscratch folder {folder}\n{rest}".rstrip()
 
 
 class Objective:
@@ -162,54 +184,52 @@ class Objective:
             return self.function(parameters, context=context, **self.options)
         return self.function(parameters, context, **self.options)
 
-    def evaluate(self, parameters: Mapping[str, Any], context: Any) -> Reply:
+    def evaluate(self, parameters: Mapping[str, Any], context: Context | None) -> Reply:
         """Evaluate one point; whatever happens in the function becomes a Reply."""
         try:
             cost, violation = cost_and_violation(self.call(parameters, context))
         except Failure as failure:
-            return Reply(failure.status, math.nan, 0.0, f"{failure.reason}; parameters {name_parameters(parameters)}")
+            return Reply(failure.status, math.nan, 0.0, failure.reason)
         except StopEvaluation:
-            return _stopped(context.reported, parameters)
+            return _stopped(None if context is None else context.reported)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: they end the evaluation, not the run
-            reason = describe(error)
-            head, _, rest = reason.partition("\n")
-            return Reply(
-                Status.FAILED, math.nan, 0.0, f"{head}; parameters {name_parameters(parameters)}\n{rest}".rstrip()
-            )
+            return Reply(Status.FAILED, math.nan, 0.0, without_scratch(describe(error), context))
         if context is not None and context.told_to_stop:
-            return Reply(Status.STOPPED, cost, violation, f"stopped early; parameters {name_parameters(parameters)}")
+            return Reply(Status.STOPPED, cost, violation, "stopped early")
         return Reply(Status.OK, cost, violation)
 
-    def evaluate_batch(self, parameters: Mapping[str, Any], n: int, context: Any) -> list[Reply]:
+    def evaluate_batch(self, parameters: Mapping[str, Any], n: int, context: Context | None) -> list[Reply]:
         """Evaluate a batch of n points in one call: an exception fails them all, a bad number its own row."""
         try:
             costs, violations = costs_and_violations(self.call(parameters, context), n)
         except Failure as failure:
             return [Reply(failure.status, math.nan, 0.0, failure.reason)] * n
         except BaseException as error:
-            return [Reply(Status.FAILED, math.nan, 0.0, describe(error))] * n
-        return [
-            _batch_reply(cost, violation, parameters, i)
-            for i, (cost, violation) in enumerate(zip(costs.tolist(), violations.tolist(), strict=True))
-        ]
+            return [Reply(Status.FAILED, math.nan, 0.0, without_scratch(describe(error), context))] * n
+        return [_batch_reply(*row) for row in zip(costs.tolist(), violations.tolist(), strict=True)]
 
 
-def _batch_reply(cost: float, violation: float, parameters: Mapping[str, Any], i: int) -> Reply:
+def _batch_reply(cost: float, violation: float) -> Reply:
     infeasible = violation > 0 and math.isnan(cost)
-    if (math.isfinite(cost) or infeasible) and 0 <= violation < math.inf:
+    is_sound = 0 <= violation < math.inf
+    if (math.isfinite(cost) or infeasible) and is_sound:
         return Reply(Status.OK, cost, violation)
-    what = f"cost is {cost}" if not math.isfinite(cost) else f"violation is {violation}"
-    point = name_parameters({name: values[i] for name, values in parameters.items()})
-    reason = f"the returned {what}, but a finite number is needed; parameters {point}"
-    return Reply(Status.FAILED, math.nan, 0.0, reason)
+    return Reply(Status.FAILED, math.nan, 0.0, unusable(cost, violation))
 
 
-def _stopped(reported: tuple[int, float] | None, parameters: Mapping[str, Any]) -> Reply:
-    named = name_parameters(parameters)
+def unusable(cost: float, violation: float) -> str:
+    """Write what is wrong with one row of a batch."""
+    if -math.inf < violation < 0:
+        return f'the returned "violation" is below 0, which is feasible\nit is {violation}'
+    what, number = ("cost", cost) if math.isfinite(violation) else ("violation", violation)
+    return f"the returned {what} is {number}, but a finite number is needed"
+
+
+def _stopped(reported: tuple[int, float] | None) -> Reply:
     if reported is None or not math.isfinite(reported[1]):
-        return Reply(Status.FAILED, math.nan, 0.0, f"stopped before it reported a finite value; parameters {named}")
+        return Reply(Status.FAILED, math.nan, 0.0, "stopped before it reported a finite value")
     step, value = reported
-    return Reply(Status.STOPPED, value, 0.0, f"stopped early at step {step} with {value}; parameters {named}")
+    return Reply(Status.STOPPED, value, 0.0, f"stopped early\nat step {step} with {value}")
 
 
 def _find_context(function: Function, options: Mapping[str, Any], label: str) -> tuple[bool, bool]:

@@ -24,7 +24,7 @@ from osprey_mpi.evaluate.command import ending
 from osprey_mpi.evaluate.context import remove_scratch, scratch_name
 from osprey_mpi.evaluate.frames import Kind, pack_frame
 from osprey_mpi.evaluate.jobs import Job, Jobs
-from osprey_mpi.evaluate.objective import Reply, name_parameters
+from osprey_mpi.evaluate.objective import Reply
 from osprey_mpi.evaluate.process import ChildProcess
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
@@ -290,7 +290,7 @@ class ProcessEvaluator:
             elif code == -signal.SIGTERM and not first.job.was_ended_outside:
                 first.job.was_ended_outside = True  # the job's time is up, not the row's fault: it is done again
             else:
-                reply = Reply(Status.FAILED, math.nan, 0.0, f"its process {how}")
+                reply = Reply(Status.FAILED, math.nan, 0.0, how)
                 self._settle(first.job, reply, since_s, tail_of())
         elif overtime is None and self._jobs.has_rows:
             self._died_idle(how, tail_of())
@@ -303,7 +303,7 @@ class ProcessEvaluator:
         if taken is not None:
             job, rows = taken
             self._jobs.give_back(job, rows)
-            what = self._load_error or f"its process {how} before it evaluated anything"
+            what = self._load_error or f"{how} before it evaluated anything"
             self._settle(job, Reply(Status.FAILED, math.nan, 0.0, what), time.monotonic(), tail)
 
     def _settle(self, job: Job, reply: Reply, since_s: float, tail: str) -> None:
@@ -316,8 +316,7 @@ class ProcessEvaluator:
         rows, job.todo = job.todo[: self._settings.batch], job.todo[self._settings.batch :]
         offset_s = self._offset_s()
         for i in rows.tolist():
-            named = name_parameters(self._schema.parameters(job.values[i]))
-            full = Reply(reply.status, reply.cost, reply.violation, f"{reply.reason}; parameters {named}{tail}")
+            full = Reply(reply.status, reply.cost, reply.violation, f"{reply.reason}{tail}")
             self._jobs.finish(job, i, full, since_s + offset_s, time.monotonic() + offset_s)
 
     def _remove_scratch(self, child: ChildProcess) -> None:

@@ -11,6 +11,7 @@ from osprey_mpi.report import tables
 from osprey_mpi.report.load import Run
 from osprey_mpi.report.tables import Table
 from osprey_mpi.storage.status import RunStatus, State
+from osprey_mpi.words import counted
 
 _SHOWN = 8  # elements of an array parameter; `export` and `--format json` give all
 _SHOWN_PARAMETERS = 40
@@ -44,7 +45,7 @@ def best_table(best: dict[str, Any] | None) -> Table:
     parameters = list(best["parameters"].items())
     body += [(name, value) for name, value in parameters[:_SHOWN_PARAMETERS]]
     n_more = len(parameters) - _SHOWN_PARAMETERS
-    return Table("Best", ("what", "value"), body, f"{n_more} more parameters" if n_more > 0 else "")
+    return Table("Best", ("what", "value"), body, counted(n_more, "more parameter") if n_more > 0 else "")
 
 
 def head(run: Run) -> list[str]:
@@ -166,7 +167,7 @@ def status_lines(name: str, path: Any, status: RunStatus | None, state: State, n
         lines.append(f"best cost: {cell(status.best.cost)} (evaluation {status.best.id})")
         lines += [f"  {key}: {cell(value)}" for key, value in list(status.best.parameters.items())[:_SHOWN_PARAMETERS]]
     idle = "" if status.idle_share is None else f", {status.idle_share:.1%} idle"
-    lines.append(f"ranks: {status.n_ranks} in {status.n_flocks} flocks{idle}")
+    lines.append(f"ranks: {status.n_ranks} in {counted(status.n_flocks, 'flock')}{idle}")
     lines.append(f"life: {status.life}, epoch: {status.epoch}, running time: {status.wall_s:.1f} s")
     lines.append(f"host: {status.host}, process {status.pid}, fault tolerance: {status.fault_tolerance}")
     lines.append(f"written {max(0.0, now_unix_s - status.updated_unix_s):.1f} s ago")

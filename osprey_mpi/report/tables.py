@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.storage.rows import Rows
+from osprey_mpi.words import counted
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -86,7 +87,8 @@ def counts(rows: Rows) -> Table:
     """Return how many evaluations ended in each way."""
     body = [(name, n) for name, n in rows.counts.items() if n or name == "ok"]
     retried = np.unique(rows.attempts["id"]).size
-    note = f"{len(rows.attempts)} earlier attempts of {retried} evaluations are kept, not counted" if retried else ""
+    earlier = f"{counted(len(rows.attempts), 'earlier attempt')} of {counted(retried, 'evaluation')}"
+    note = f"not counted, but kept: {earlier}" if retried else ""
     return Table("Evaluations", ("status", "number"), body, note)
 
 
@@ -154,15 +156,14 @@ def times(rows: Rows) -> Table:
 
 
 def failures(rows: Rows, limit: int = 10) -> Table:
-    """Return the reasons of evaluations that did not end well, most frequent first.
-
-    Grouped by their last line: that of a traceback names the exception.
-    """
+    """Return the reasons of failed evaluations, most frequent first, grouped by their first line."""
+    on_purpose = set(rows.records["id"][np.isin(rows.records["status"], NO_FAILURES)].tolist())
     groups: Counter[str] = Counter()
     examples: dict[str, int] = {}
     for id, text in rows.reasons.items():
-        lines = text.strip().splitlines()
-        line = lines[-1].strip() if lines else ""
+        if id in on_purpose:
+            continue
+        line = text.strip().partition("\n")[0].rstrip()
         groups[line] += 1
         examples[line] = min(id, examples.get(line, id))
     body = [(n, examples[line], line) for line, n in groups.most_common(limit)]

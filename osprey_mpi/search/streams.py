@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     RESTART = 2
     DIVE = 3
     DIVE_START = 4
+    SHARE = 5
 
 
 class Dimensions(Protocol):

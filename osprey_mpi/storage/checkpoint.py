@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.storage.files import replace, storage_error, sync_folder, temporary, write_all
+from osprey_mpi.storage.files import discard, replace, storage_error, sync_folder, temporary, write_all
 from osprey_mpi.storage.journal import LIBVER
 
 FORMAT_VERSION = 1
@@ -64,7 +64,7 @@ def write_checkpoint(
             old.unlink(missing_ok=True)
         sync_folder(folder)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        discard(new)
         raise storage_error(path, error) from error
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -107,8 +108,14 @@ def write_atomic(path: Path, data: bytes | memoryview) -> None:
             os.close(fd)
         replace(new, path)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        discard(new)
         raise storage_error(path, error) from error
+
+
+def discard(path: Path) -> None:
+    """Delete what was begun, if it can be: a filesystem that is read-only now refuses even that."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def remove_temporary(folder: Path) -> None:

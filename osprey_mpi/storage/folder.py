@@ -251,8 +251,13 @@ def _newest_life(path: Path) -> int:
 
 
 def _refuse_used(path: Path, overwrite: bool, is_ours: bool = False) -> None:
-    if not path.exists():
+    try:
+        str(path).encode()
+        path.stat()
+    except FileNotFoundError:
         return
+    except (OSError, ValueError) as error:  # such as a name that is too long, holds NUL or is not UTF-8
+        raise UsageError(f"{str(path)!r} cannot be the folder of a run: {error}") from error
     if not path.is_dir():
         raise UsageError(f"{path} is a file, not a folder")
     used = [entry for entry in path.iterdir() if entry.name != ".lock"]

@@ -39,8 +39,8 @@ def write_scale(group: Any, name: str, data: NDArray[Any], **attributes: Any) ->
 
 
 def texts(values: Any) -> NDArray[Any]:
-    """Return an object array of strings."""
-    values = list(values)
+    """Return an object array of strings; NUL, which HDF5 cannot hold, is written out: a program may print it."""
+    values = [value.replace("\0", "\\x00") for value in values]
     data = np.full(len(values), "", dtype=object)
     data[:] = values
     return data

@@ -18,7 +18,7 @@ from osprey_mpi.storage.schema import FORMAT, FORMAT_VERSION, REASON, SegmentDat
 
 _NAME = re.compile(r"life-(\d+)-epoch-(\d+)\.h5")
 # What h5py raises on a damaged file, beside OSError: it depends on which byte is wrong.
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
 
 
 def segment_name(life: int, epoch: int) -> str:
@@ -54,9 +54,14 @@ def _read(file: Any, path: Path) -> SegmentData:
     version = int(file.attrs["format_version"])
     if version > FORMAT_VERSION:
         raise OSError(f"its format is {version}, this version reads up to {FORMAT_VERSION}: update osprey-mpi")
-    step, n_records, n_blocks, n_reasons, n_text = (int(n) for n in file.attrs["step"])
+    n_bytes = file.id.get_filesize()  # a row has a byte at least: a count above that is damaged
+    step, n_records, n_blocks, n_reasons, n_text = (min(max(int(n), 0), n_bytes) for n in file.attrs["step"])
     columns = columns_from_json(file["columns"][()].decode())
+    if file["values"].shape[1:] != (len(columns),):
+        raise OSError("its values do not fit its columns")
     notes: list[str] = []
+    if file["records"].shape[0] > n_records:  # both change in one transaction
+        notes.append(f"{path} is damaged: it has {file['records'].shape[0]} evaluations, but counts {n_records}")
     records, records_ok = _read_rows(file["records"], n_records, RECORD)
     values, values_ok = _read_rows(file["values"], n_records, np.dtype("<f8"))
     blocks, blocks_ok = _read_rows(file["blocks"], n_blocks, BLOCK)

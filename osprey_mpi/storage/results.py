@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.search.columns import Column
-from osprey_mpi.storage.files import replace, storage_error, temporary
+from osprey_mpi.storage.files import discard, replace, storage_error, temporary
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.journal import LIBVER
 from osprey_mpi.storage.netcdf import texts, write_scale, write_variable
@@ -61,7 +61,7 @@ def write_results(folder: Path, rows: Rows | None = None, output: Path | None = 
             os.fsync(raw.fileno())
         replace(new, path)
     except (OSError, RuntimeError) as error:
-        new.unlink(missing_ok=True)
+        discard(new)
         raise storage_error(path, error) from error
     return path
 

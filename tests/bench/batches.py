@@ -66,7 +66,8 @@ def main() -> None:
             command = [sys.executable, "-c", BARE, name, str(a.batch), str(a.dims), str(a.seconds)]
             bound = float(launch(n_ranks, command, a.seconds + 60).split()[-1])
             rate = ours(name, n_ranks, a.batch, a.dims, a.seconds)
-            print(f"{name:12s} {n_ranks} ranks  {rate:12.0f}/s  bare {bound:12.0f}/s  ratio {rate / bound:.2f}", flush=True)
+            ratio = rate / bound
+            print(f"{name:12s} {n_ranks} ranks  {rate:12.0f}/s  bare {bound:12.0f}/s  ratio {ratio:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def test_split(comm: Any, flock_size: int, ranks_each: int, flocks: Any, leaders
 
 @inside
 def test_agreement(comm: Any) -> None:
-    """An error on one rank is raised on all, and only rank 0 has the words."""
+    """An error on one rank is raised on all; only rank 0 has the words and the class."""
     from osprey_mpi.comm.startup import World
     from osprey_mpi.drivers.agree import everywhere, on_root
     from osprey_mpi.errors import ConfigError, EnvironmentFault, OspreyError
@@ -199,10 +199,9 @@ def test_agreement(comm: Any) -> None:
             attempt()
             caught.append(None)
         except OspreyError as error:
-            caught.append((str(error), int(error.exit_code)))
+            caught.append((type(error).__name__, str(error), int(error.exit_code)))
     truth = comm.allgather(caught)
-    assert truth[0] == [("first", 2), ("rank 2: second", 4), None]
-    assert truth[1:] == [[("", 2), ("", 4), None]] * (N - 1)
+    assert truth == [[("ConfigError", "first", 2), ("EnvironmentFault", "rank 2: second", 4), None]] * N
 
 
 @pytest.mark.launch

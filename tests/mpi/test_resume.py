@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -69,16 +70,17 @@ def test_deterministic_mode_twice_on_four_ranks(case: Problem) -> None:
 
 
 @pytest.mark.slow
-def test_kill_minus_nine_at_random_moments(case: Problem) -> None:
-    """Nothing that status showed is ever lost; the end is exact."""
+def test_kill_minus_nine_at_random_moments(case: Problem, n_lives: int) -> None:
+    """Nothing that status showed is ever lost; the end is exact. `--lives 30` does more than a usual run."""
     case.write(SLOW)
+    n = 60 * n_lives
     rng = random.Random(os.getpid())
     often = ("--set", "checkpoint.interval=0.3", "--set", "output.results_interval=0.1")
-    first = ("--set", "budget.evaluations=300", *often)
+    first = ("--set", f"budget.evaluations={n}", *often)
     n_shown, best = 0, float("inf")
-    for life, n in enumerate((3, 1, 4, 2, 3)):
+    for life, n_ranks in enumerate(itertools.islice(itertools.cycle((3, 1, 4, 2, 3)), n_lives)):
         argv = case.argv(*first) if life == 0 else osprey("resume", case.out, "--format", "json")
-        with Launch(n, argv, cwd=case.folder) as running:
+        with Launch(n_ranks, argv, cwd=case.folder) as running:
             if life == 0:  # before a first status there is nothing to go on from but an empty run
                 case.wait_until(running, lambda status: status["n_evaluations"] > 0)
             else:
@@ -92,10 +94,10 @@ def test_kill_minus_nine_at_random_moments(case: Problem) -> None:
         n_shown, best = shown["n_evaluations"], shown["best"]["cost"]
         assert sum(shown["counts"].values()) - shown["counts"]["cancelled"] - shown["counts"]["lost"] == n_shown
     done = case.resume(2)
-    assert (done.rc, done.json()["n_evaluations"]) == (0, 300), done.stderr
+    assert (done.rc, done.json()["n_evaluations"]) == (0, n), done.stderr
     assert done.json()["best"]["cost"] <= best
     columns = case.columns("cost", "status", "rank")
-    assert columns["id"].tolist() == list(range(300))
+    assert columns["id"].tolist() == list(range(n))
     assert np.all(columns["status"] == 0) and columns["cost"].min() == done.json()["best"]["cost"]
 
 

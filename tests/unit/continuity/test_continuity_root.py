@@ -195,11 +195,11 @@ def test_a_signal_saves_first() -> None:
 
 
 def test_trouble_from_anybody_stops_the_run() -> None:
-    cases = [(1, "signal INT on rank 3", Reason.SIGNAL), (1, "x", Reason.TROUBLE), (9, "y", Reason.TROUBLE)]
-    for source, text, reason in cases:
-        drive = Driver()
-        drive(Trouble(text), source)
-        assert drive.root.reason is reason and drive.root.detail == text and drive.root.exit_code == 75
+    for source in (1, 9):
+        for is_signal, reason in ((1, Reason.SIGNAL), (0, Reason.TROUBLE)):
+            drive = Driver()
+            drive(Trouble("x", is_signal), source)
+            assert drive.root.reason is reason and drive.root.detail == "x" and drive.root.exit_code == 75
 
 
 def test_a_lost_leader_stops_the_run() -> None:
@@ -252,6 +252,23 @@ def test_an_error_of_the_disk_stops_the_run_and_the_rows_are_tried_again() -> No
                 drive(Appended(action.serial, "no space left"))
     assert any("could not be written" in a.text for a in _kinds(rest, Log)) and rest[-1] == Finish(75)
     assert len(_kinds(rest, Append)) <= 9, "tried again once a second, not at every tick"
+
+
+def test_a_disk_that_fills_at_the_very_end_is_the_reason_not_the_budget() -> None:
+    drive = Driver(1)
+    drive(Want(1))
+    drive(drive.done(1, 0))
+    drive(Farewell(1, 1), 1)
+    drive(Farewell(1, 0), 2)
+    assert drive.root.reason is Reason.EVALUATIONS
+    rest: list[Any] = []
+    while drive.root.phase is not Phase.OVER:
+        drive.now += 0.1
+        for action in drive(Tick()):
+            rest.append(action)
+            if isinstance(action, Append):
+                drive(Appended(action.serial, "no space left"))
+    assert rest[-1] == Finish(75) and drive.root.detail == "no space left"
 
 
 def test_repetitions_keep_a_run_open_that_has_spent_its_budget() -> None:

@@ -175,7 +175,7 @@ def test_progress_halts_and_signals(drive: Driver) -> None:
     drive(Order(4, 2, 0, 2, 0))
     assert sends(drive(Reported(5, 1, 0.5))) == [Progress(5, 1, 0.5)]
     assert drive(Halt(5)) == [HaltEvaluation(5)] and drive(Halt(6)) == []
-    assert sends(drive(StopAsked("signal TERM"))) == [Trouble("signal TERM")]
+    assert sends(drive(StopAsked("signal TERM"))) == [Trouble("signal TERM", is_signal=1)]
 
 
 def test_a_failure_that_should_stop_the_run_says_so() -> None:

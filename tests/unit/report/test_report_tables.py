@@ -28,7 +28,7 @@ from osprey_mpi.storage.status import State
 def test_counts_by_status(run: Path) -> None:
     table = tables.counts(load(run).rows)
     assert dict(table.rows) == {"ok": 3, "failed": 1, "timeout": 1, "cancelled": 1, "stopped": 1}
-    assert table.note == "1 earlier attempts of 1 evaluations are kept, not counted"
+    assert table.note == "not counted, but kept: 1 earlier attempt of 1 evaluation"
     assert load(run).rows.n_evaluations == 6
 
 

@@ -88,3 +88,26 @@ def test_any_flipped_bit_gives_true_rows_or_a_note(segment: Path) -> None:
         found = read_segment(segment)
         if not found.notes:
             np.testing.assert_array_equal(found.values[:, 0], found.records["id"])
+
+
+@pytest.mark.parametrize("count", [-1, 4999, 1 << 60])
+def test_a_count_that_cannot_be_is_noted_and_costs_nothing_else(segment: Path, count: int) -> None:
+    with h5py.File(segment, "r+") as file:
+        step = file.attrs["step"]
+        step[1] = count
+        file.attrs.modify("step", step)
+    data = read_segment(segment)
+    assert len(data.records) == min(max(count, 0), 5000) and "is damaged" in data.notes[0]
+
+
+def test_values_that_do_not_fit_the_columns_leave_the_segment_out(segment: Path) -> None:
+    with h5py.File(segment, "r+") as file:
+        del file["values"]
+        file.create_dataset("values", (5000, 99), "<f8", maxshape=(None, 99), chunks=(100, 99))
+    assert read_run(segment.parent.parent).notes[0].endswith("its values do not fit its columns")
+
+
+def test_a_segment_whose_structure_lost_a_bit_is_noticed(segment: Path) -> None:
+    """The sizes of its arrays lie in the structure of the file, which must have a checksum as well."""
+    data = segment.read_bytes()
+    assert data.count(b"OHDR") >= 5 and b"SNOD" not in data

@@ -300,3 +300,21 @@ def test_provenance_leaves_secrets_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_API_KEY", "secret")
     found = collect()
     assert found["slurm"]["SLURM_JOB_ID"] == "12" and "secret" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "a\0b", "a\udcff"])
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path, config: Config, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the folder of a run"):
+        RunFolder.create(tmp_path / name, config)
+
+
+def test_a_filesystem_that_became_read_only_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There even a file that was never made cannot be deleted."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(StorageError, match="read-only"):
+        write_atomic(tmp_path / "status.json", b"{}")

@@ -129,3 +129,14 @@ def test_a_failed_write_keeps_the_old_file(run: Path, monkeypatch: pytest.Monkey
     with pytest.raises(StorageError, match=r"results\.h5 cannot be written: No space left"):
         write_results(run)
     assert path.read_bytes() == before and not list(run.glob(".*tmp*"))
+
+
+def test_a_reason_may_hold_any_character(path: Path, columns: Any, rows: Any, config: Config) -> None:
+    """A program that fails may have printed anything; NUL is the one that HDF5 has no place for."""
+    run = path.parent.parent / "odd"
+    with RunFolder.create(run, config) as folder:
+        segment = Segment(folder.segment_path(1), columns, 1, 1)
+        segment.append(*rows([0], status=Status.FAILED), None, {0: "printed \0\x1b\ufffd\ud800"})
+    assert read_run(run).reasons == {0: "printed \0\x1b\ufffd?"}
+    with h5py.File(write_results(run)) as file:
+        assert file["evaluations/reason"].asstr()[0] == "printed \\x00\x1b\ufffd?"

@@ -1,0 +1,8 @@
+"""Write numbers with their nouns."""
+
+from __future__ import annotations
+
+
+def counted(n: int, noun: str) -> str:
+    """Write a number with its noun: 1 rank, 2 ranks."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
