@@ -107,8 +107,9 @@ def _other_methods(facts: _Facts, n_ranks: int | None) -> Iterator[str]:
         )
     if d > 1 and n < LEAST_EVALUATIONS_PER_DIMENSION * d:
         yield (
-            f"{counted(n, 'evaluation')} for {d} dimensions {'is' if n == 1 else 'are'} fewer than {LEAST_EVALUATIONS_PER_DIMENSION} per dimension: no "
-            "search without gradients or a model can be expected to get far from its start points."
+            f"{counted(n, 'evaluation')} for {d} dimensions {'is' if n == 1 else 'are'} fewer than "
+            f"{LEAST_EVALUATIONS_PER_DIMENSION} per dimension: no search without gradients or a model can be expected to "
+            "get far from its start points."
         )
 
 
@@ -124,8 +125,8 @@ def _ranks(facts: _Facts, n_ranks: int | None, config: Config) -> Iterator[str]:
         return
     if n_ranks < FEW_RANKS and n is not None and n <= FEW_EVALUATIONS:
         yield (
-            f"With {counted(n_ranks, 'rank')} (below {FEW_RANKS}) and {counted(n, 'evaluation')}, random search or {other} may be enough: "
-            "there is little waiting to save."
+            f"With {counted(n_ranks, 'rank')} (below {FEW_RANKS}) and {counted(n, 'evaluation')}, random search or "
+            f"{other} may be enough: there is little waiting to save."
         )
     n_at_once = n_ranks // config.objective.ranks
     if n is not None and n_at_once * config.objective.batch > n:
@@ -137,7 +138,8 @@ def _ranks(facts: _Facts, n_ranks: int | None, config: Config) -> Iterator[str]:
     elif min(n_at_once, config.swarm.flock_size) > RANKS_PER_DIMENSION * d:
         yield (
             f"Flocks of {min(n_at_once, config.swarm.flock_size)} for {counted(d, 'dimension')}: a shared search gains "
-            f"little beyond {RANKS_PER_DIMENSION} evaluations at once per dimension; fewer ranks cost less for the same."
+            f"little beyond {RANKS_PER_DIMENSION} evaluations at once per dimension; fewer ranks cost less for the "
+            "same."
         )
 
 

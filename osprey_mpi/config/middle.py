@@ -40,7 +40,7 @@ def violated_starts(
         for constraint in constraints:
             values = {name: _value(name, point, parameters) for name in constraint.names}
             rows = {name: _row(value, parameters[name]) for name, value in values.items()}
-            amount = float(constraint.violation(rows))
+            amount = float(np.max(constraint.violation(rows)))
             if amount > 0.0:
                 named = ", ".join(
                     f"{name} = {show(value)}{'' if name in point else ' (its middle)'}"

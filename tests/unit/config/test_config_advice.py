@@ -22,7 +22,7 @@ def test_no_advice_where_the_program_fits(make: Callable[..., Config]) -> None:
     ("sections", "n_ranks", "words"),
     [
         (
-            {"parameters": {"x": X | {"size": 6}}, "budget": {"evaluations": 300}},
+            {"objective": {"python": "m:f"}, "parameters": {"x": X | {"size": 6}}, "budget": {"evaluations": 300}},
             None,
             "With 6 real dimensions (below 20)",
         ),
@@ -38,7 +38,7 @@ def test_no_advice_where_the_program_fits(make: Callable[..., Config]) -> None:
         ),
         ({"budget": {"evaluations": 400}, "parameters": {"x": X | {"size": 4}}}, 4, "random search or plain pycma"),
         ({"budget": {"evaluations": 250}}, 8, "8 ranks, 32 points a call, can evaluate more at once"),
-        ({"objective": {"python": "m:f"}, "budget": {"evaluations": 999}}, 16, "Flocks of 16 for 1 dimensions"),
+        ({"objective": {"python": "m:f"}, "budget": {"evaluations": 999}}, 16, "Flocks of 16 for 1 dimension:"),
         ({"budget": {"stagnation": 99}}, None, "neither evaluations nor walltime"),
         ({"constraints": ["x == 0.5"]}, None, "holds almost nowhere"),
         (

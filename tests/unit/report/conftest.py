@@ -38,7 +38,7 @@ ROWS = [
 ]
 SECOND_LIFE = [(4, 1.0, 100.0, 102.0, 1, 0, 1, Status.OK)]
 REASONS = {
-    2: "Traceback (most recent call last):\n  ...\nValueError: ß\nis bad",
+    2: "ValueError: ß is bad\n  File \"user.py\", line 7, in f",
     3: "over the time limit of 2 s",
     4: "its worker was lost",
 }
