@@ -108,8 +108,8 @@ def _other_methods(facts: _Facts, n_ranks: int | None) -> Iterator[str]:
     if d > 1 and n < LEAST_EVALUATIONS_PER_DIMENSION * d:
         yield (
             f"{counted(n, 'evaluation')} for {d} dimensions {'is' if n == 1 else 'are'} fewer than "
-            f"{LEAST_EVALUATIONS_PER_DIMENSION} per dimension: no search without gradients or a model can be expected to "
-            "get far from its start points."
+            f"{LEAST_EVALUATIONS_PER_DIMENSION} per dimension: no search without gradients or a model can be expected "
+            "to get far from its start points."
         )
 
 

@@ -181,8 +181,11 @@ class Worker:
         self._capture(event)
         actions: list[Action] = []
         if self.stop_on_failure and event.reasons:
-            id, reason = next(iter(event.reasons.items()))
-            actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}")))
+            stopped = event.records["id"][event.records["status"] == Status.STOPPED].tolist()
+            failures = [(id, reason) for id, reason in event.reasons.items() if id not in stopped]
+            if failures:
+                id, reason = failures[0]
+                actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}")))
         self._rows_back = event.row_stop
         if event.row_stop >= event.order.row_stop:
             self.given.popleft()

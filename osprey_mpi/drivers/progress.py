@@ -23,6 +23,7 @@ class Progress:
         self._shown_at = float("-inf")
         self._n_warnings = 0
         self._last: tuple[float, int] | None = None
+        self._ended: tuple[str, int] | None = None
 
     def update(self, status: RunStatus) -> None:
         """Show a status if it is time to."""
@@ -34,6 +35,9 @@ class Progress:
         now = time.monotonic()
         if status.state.is_active and now - self._shown_at < PLAIN_EVERY_S:
             return
+        if not status.state.is_active and self._ended == (status.state, status.n_evaluations):
+            return
+        self._ended = (status.state, status.n_evaluations)
         self._shown_at = now
         self._write(f"{self._name}: {status.state} {summary(status)}{self._rate(status, now)}, {status.wall_s:.0f} s")
 
@@ -64,7 +68,7 @@ class Progress:
 
     def _rate(self, status: RunStatus, now: float) -> str:
         last, self._last = self._last, (now, status.n_evaluations)
-        if last is None or now <= last[0]:
+        if last is None or now <= last[0] or status.n_evaluations <= last[1]:
             return ""
         return f", {(status.n_evaluations - last[1]) / (now - last[0]):.4g}/s"
 

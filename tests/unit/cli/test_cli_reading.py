@@ -101,6 +101,17 @@ def test_export_csv_and_json(osprey: Any, run: Path, tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["evaluations"]) == 4
 
 
+def test_export_into_a_folder_that_is_not_there_is_a_usage_error(run: Path, osprey: Any, tmp_path: Path) -> None:
+    for format in ("csv", "json", "hdf5"):
+        done = osprey("export", run, "--format", format, "-o", "/nonexistent/x.csv")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            "osprey: --output is /nonexistent/x.csv, but the folder /nonexistent does not exist\n"
+        )
+    done = osprey("export", run, "-o", tmp_path)
+    assert done.returncode == 2 and f"--output is {tmp_path}, which is a folder" in done.stderr
+
+
 def test_export_csv_ends_lines_as_rfc_4180(run: Path, osprey: Any, tmp_path: Path) -> None:
     osprey("export", run, "-o", tmp_path / "out.csv")
     raw = (tmp_path / "out.csv").read_bytes()

@@ -139,7 +139,7 @@ def test_a_time_limit_kills_the_whole_group_and_keeps_what_was_said(rig, tmp_pat
     got = r.run(points(0.75, 0.25))
     assert time.monotonic() - begin_s < 6
     assert got.status == [TIMEOUT, OK] and got.costs[1] == 1.0
-    assert "ended by the time limit of 0.4 s" in got.reasons[0] and "end of stdout:\nworking" in got.reasons[0]
+    assert got.reasons[0].startswith("ended by the time limit of 0.4 s\n") and "end of stdout:\nworking" in got.reasons[0]
     pid = int((tmp_path / "scratch" / "pid").read_text())
     processes.wait_until(lambda: not processes.alive(pid))
 
@@ -159,7 +159,17 @@ def test_scratch_folders_are_kept_as_asked(rig, tmp_path, keep, kept):
     folders = sorted((tmp_path / "scratch").iterdir())
     assert [f.name for f in folders] == [f"evaluation-{i:08d}-rank-0002" for i in kept]
     assert all((f / "stdout.txt").read_text() == "cost = 1\n" for f in folders)
-    assert ("scratch folder" in got.reasons[1]) == (1 in kept)
+    assert got.reasons[1].splitlines()[0] == "exit code 1"
+    assert (f"\nkept scratch folder {tmp_path / 'scratch'}" in got.reasons[1]) == (1 in kept)
+
+
+def test_equal_failures_have_equal_first_lines(rig, tmp_path):
+    """Whatever scratch folder, parameters and output the evaluation had."""
+    command = sh('echo "{x}" >&2; echo "no mesh in $PWD/mesh" >&2; exit 7')
+    got = rig(command=command, result=COST, keep_scratch="failed").run(points(0.25, 0.75))
+    heads = {reason.splitlines()[0] for reason in got.reasons.values()}
+    assert heads == {"exit code 7; no mesh in {scratch}/mesh"}
+    assert str(tmp_path / "scratch") in got.reasons[0] and "0.25" in got.reasons[0]
 
 
 def test_a_format_that_does_not_fit_fails_one_evaluation(rig):

@@ -148,6 +148,25 @@ def test_an_exception_that_cannot_be_pickled_arrives_as_text(rig):
     assert 'user.py", line 5, in inner' in reason and "osprey_mpi" not in reason
 
 
+def test_equal_exceptions_have_equal_first_lines(rig, tmp_path):
+    """Whatever scratch folder they name; what follows the first line of a message stands below."""
+    source = """
+        def f(p, context):
+            if p["x"] == 1: raise ValueError("x" * 1000)
+            if p["x"] > 0.5: raise KeyError("gone")
+            if p["x"] > 0.2: raise ValueError(f"\\nbad\\nit was {p['x']}")
+            open(context.scratch / "none")
+    """
+    got = rig(source).run(points(0.75, 0.875, 0.25, 0.375, 0.0, 0.125, 1.0))
+    heads = [reason.splitlines()[0] for reason in got.reasons.values()]
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '{scratch}/none'"
+    assert heads[:6] == ["KeyError: 'gone'"] * 2 + ["ValueError: bad"] * 2 + [missing] * 2
+    assert len(heads[6]) == 200 and "x" * 1000 in got.reasons[6]
+    assert got.reasons[2].splitlines()[1] == "it was 0.25"
+    assert got.reasons[4].splitlines()[1].startswith(f"scratch folder {tmp_path / 'scratch'}")
+    assert all('user.py", line' in reason for reason in got.reasons.values())
+
+
 def test_sys_exit_and_a_broken_message_fail_one_evaluation(rig):
     source = """
         import sys
