@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,8 @@ def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
     assert expected[1] in done.stderr and expected[2] in done.stderr
     logs = "".join(case.log(rank) for rank in range(3))
     assert all(f"evaluation {id} on rank" in logs for id in expected)
-    assert "'x':" in logs, "and with which parameters"
+    assert all(re.search(rf"evaluation {id} on rank \d, parameters \{{'x': \S+, 'n': \d\}}: ", logs) for id in expected)
+    assert not any("parameters" in reason for reason in columns["reason"]), "the row has them"
 
 
 def test_on_failure_stop(case: Problem) -> None:

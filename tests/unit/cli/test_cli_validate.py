@@ -34,6 +34,18 @@ def test_all_problems_at_once_with_their_lines(osprey: Any, tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
 
 
+def test_each_problem_stays_on_one_line(osprey: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        'name: bad\nobjective: {builtin: rosenbrock, time_limit: "a\\nb"}\nparameters:\n'
+        '  x: {type: real, low: 0, high: 1, "si\\nze": 3}\nbudget: {evaluations: -5}\n'
+    )
+    done = osprey("validate", path)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("osprey: ") and all("bad.yaml:" in line for line in lines)
+    assert "is 'a\\nb', must be seconds" in lines[0] and "x.si\\nze: is an unknown key" in lines[1]
+
+
 def python_config(tmp_path: Path, source: str) -> Path:
     (tmp_path / "model.py").write_text(source)
     path = tmp_path / "python.yaml"

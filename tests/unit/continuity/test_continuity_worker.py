@@ -178,6 +178,18 @@ def test_progress_halts_and_signals(drive: Driver) -> None:
     assert sends(drive(StopAsked("signal TERM"))) == [Trouble("signal TERM", is_signal=1)]
 
 
+def test_an_early_stop_is_no_failure_that_stops_the_run() -> None:
+    drive = Driver(stop_on_failure=True)
+    drive(STEER)
+    order = Order(0, 2, 0, 2, 0)
+    drive(order)
+    stopped = evaluated(order, 0, 1, [3.0], reasons={0: "stopped early"})
+    stopped.records["status"] = Status.STOPPED
+    assert sends(drive(stopped)) == []
+    (trouble,) = sends(drive(evaluated(order, 1, 2, [np.nan], reasons={1: "bad"})))
+    assert trouble == Trouble("evaluation 1 failed: bad")
+
+
 def test_a_failure_that_should_stop_the_run_says_so() -> None:
     drive = Driver(stop_on_failure=True)
     drive(STEER)

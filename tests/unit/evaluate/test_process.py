@@ -277,6 +277,13 @@ def test_a_batch_gets_one_array_per_parameter(rig):
     assert got.reasons[2] == "the returned cost is nan, but a finite number is needed"
 
 
+def test_a_failure_without_a_row_names_its_parameters_below(rig):
+    r = rig("def f(p): return 1 / (p['x'] - 0.5)", batch=2, record_all=False)
+    got = r.run(points(0.25, 0.5, 0.75), first=4)
+    assert got.records["id"].tolist() == [4]
+    assert got.reasons == {5: "the returned cost is inf, but a finite number is needed\nparameters {'x': 0.5}"}
+
+
 def test_a_batch_of_wrong_shape_or_with_an_exception_fails_whole(rig):
     source = """
         import os
