@@ -6,6 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
+from osprey_mpi.comm.bell import Bell
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -33,6 +36,9 @@ class Channel(Protocol):
     def send(self, rank: int, tag: int, data: bytes) -> None:
         """Hand over a message; it leaves when a slot is free, in order."""
 
+    def ring(self) -> None:
+        """Wake whom messages have left for since the last call."""
+
     def poll(self) -> list[tuple[int, int, memoryview]]:
         """Return what has arrived: (source, tag, data); complete finished sends."""
         ...
@@ -42,7 +48,7 @@ class Channel(Protocol):
         ...
 
     def idle(self) -> bool:
-        """Tell whether every message has left."""
+        """Tell whether every message has left and none is on its way in."""
         ...
 
 
@@ -51,6 +57,9 @@ class NoChannel:
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
         raise AssertionError(f"a message to rank {rank} in a run of one process")
+
+    def ring(self) -> None:
+        pass
 
     def poll(self) -> list[tuple[int, int, memoryview]]:
         return []
@@ -63,17 +72,20 @@ class NoChannel:
 
 
 class MpiChannel:
-    """Use point-to-point messages on one communicator."""
+    """Use point-to-point messages on one communicator. Receivers on this host are woken by the bell."""
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, bell: Bell | None = None) -> None:
         from mpi4py import MPI
 
-        self._comm = comm
+        self._comm, self._bell = comm, bell
+        self._to_ring: set[int] = set()
         self._any, self._any_tag, self._byte = MPI.ANY_SOURCE, MPI.ANY_TAG, MPI.BYTE
         self._status = MPI.Status()
         # A request is kept beside its buffer until it completes: MPI reads the bytes in between.
         self._sending: dict[int, deque[tuple[MPI.Request, bytes]]] = {}
         self._waiting: dict[int, deque[tuple[int, bytes]]] = {}
+        # Large messages come in parts, with the sender's help; what it sent after one waits, so that the order is kept.
+        self._receiving: list[tuple[MPI.Request, int, int, NDArray[np.uint8]]] = []
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
         waiting = self._waiting.get(rank)
@@ -85,6 +97,13 @@ class MpiChannel:
     def _start(self, rank: int, tag: int, data: bytes) -> None:
         request = self._comm.Isend((data, len(data), self._byte), dest=rank, tag=tag)
         self._sending.setdefault(rank, deque()).append((request, data))
+        self._to_ring.add(rank)
+
+    def ring(self) -> None:
+        if self._bell is not None:
+            for rank in self._to_ring:
+                self._bell.ring(rank)
+        self._to_ring.clear()
 
     def sendable(self, rank: int) -> bool:
         sending = self._sending.get(rank)
@@ -94,7 +113,7 @@ class MpiChannel:
 
     def idle(self) -> bool:
         self._advance()
-        return not any(self._waiting.values()) and not any(self._sending.values())
+        return not any(self._waiting.values()) and not any(self._sending.values()) and not self._receiving
 
     def _advance(self) -> None:
         for rank, sending in self._sending.items():
@@ -104,17 +123,27 @@ class MpiChannel:
             while waiting and self.sendable(rank):
                 self._start(rank, *waiting.popleft())
 
+    def _probe(self) -> MPI.Message | None:
+        return self._comm.Improbe(self._any, self._any_tag, self._status)
+
     def poll(self) -> list[tuple[int, int, memoryview]]:
         self._advance()
-        arrived: list[tuple[int, int, memoryview]] = []
-        status = self._status
-        while len(arrived) < MOST_AT_ONCE:
-            message = self._comm.Improbe(self._any, self._any_tag, status)
+        receiving, status = self._receiving, self._status
+        while len(receiving) < MOST_AT_ONCE:
+            message = self._probe() or self._probe()  # Open MPI looks first and takes in what came afterwards
             if message is None:
                 break
             n_bytes = status.Get_count(self._byte)
             buffer = np.empty(n_bytes, np.uint8)
-            message.Recv((buffer, n_bytes, self._byte))
-            arrived.append((status.Get_source(), status.Get_tag(), buffer.data))
+            request = message.Irecv((buffer, n_bytes, self._byte))
+            receiving.append((request, status.Get_source(), status.Get_tag(), buffer))
+        arrived: list[tuple[int, int, memoryview]] = []
+        self._receiving, behind = [], set()
+        for item in receiving:
+            request, source, tag, buffer = item
+            if source in behind or not request.Test():
+                behind.add(source)
+                self._receiving.append(item)
+            else:
+                arrived.append((source, tag, buffer.data))
         return arrived
-

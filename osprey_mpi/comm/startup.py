@@ -159,6 +159,11 @@ def gather(world: World, value: Any) -> list[Any] | None:
     return [value] if world.comm is None else world.comm.gather(value, root=0)
 
 
+def spread(world: World, value: Any) -> list[Any]:
+    """Return everybody's value, anything that pickles, on every rank. Collective over the world."""
+    return [value] if world.comm is None else world.comm.allgather(value)
+
+
 def scatter(world: World, values: list[Any] | None) -> Any:
     """Return this rank's part of rank 0's list. Collective over the world."""
     if world.comm is None:

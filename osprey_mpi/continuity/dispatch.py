@@ -129,9 +129,9 @@ class Dispatch:
 
     # orders
 
-    def is_ahead(self, time_s: float) -> bool:
-        """Tell whether every worker has work for at least that long, so that nobody would notice if we slept."""
-        return all(pace.mean_s * self.book.n_rows_at(worker) >= time_s for worker, pace in self.paces.items())
+    def slack_s(self) -> float:
+        """Return for how long every worker has work, as good as sure."""
+        return min(pace.sure_s(sum(self.book.rows_at(worker))) for worker, pace in self.paces.items())
 
     def can_begin_round(self) -> bool:
         """Tell whether in exact mode a round may begin: with all ids that it needs, or with the last ones."""
@@ -159,10 +159,12 @@ class Dispatch:
     def _has_room(self, worker: int, n_rows: int, given: int) -> bool:
         """Tell whether a worker should get one more order, after `given` rows just now.
 
-        In exact mode a round is one order; where batches are large, the few points of a dive do not fill it.
+        It has one in progress, and behind it the rows of one or two whole orders: the last order of a dive's round may
+        be short. In exact mode a round is one order; where batches are large, a dive's few points do not fill it.
         """
         if not self.settings.exact:
-            return self.book.n_at(worker) < self.paces[worker].n_orders(n_rows)
+            rows = self.book.rows_at(worker)
+            return not rows or sum(rows[1:]) < self.paces[worker].n_behind(n_rows) * n_rows
         return given == 0 or (n_rows > SMALL_BATCH and 2 * given < n_rows <= self.pool.n)
 
     def _next_order(self, n_rows: int) -> Order | None:
@@ -234,7 +236,7 @@ class Dispatch:
             return  # done again: a fact; its point is known already
         if order.row_start > 0:
             self.carry.complete()
-        if not np.isnan(self.settings.penalty):
+        if self.settings.penalty is not None:
             entry.costs[np.isnan(entry.costs) & ~(entry.violations > 0.0)] = self.settings.penalty
         steer = self.settings.exact or self.cycle - order.cycle <= self.settings.stale_window
         scale = self.steering.scale(entry.worker, entry.generation)

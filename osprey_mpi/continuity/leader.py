@@ -102,9 +102,9 @@ class Leader(Collector):
         self._leave_by = float("inf")
         self._said_at: float | None = None
 
-    def can_wait(self, time_s: float) -> bool:
-        """Tell whether nobody would notice if this rank did not listen for that long."""
-        return self.phase is Phase.HUNTING and self.dispatch.is_ahead(time_s)
+    def slack_s(self) -> float:
+        """Return for how long nobody would notice if this rank did not listen."""
+        return self.dispatch.slack_s() if self.phase is Phase.HUNTING else 0.0
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""

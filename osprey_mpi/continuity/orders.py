@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,8 +18,10 @@ Floats = NDArray[np.float64]
 # and longer ones the search: on Rosenbrock in 20 dimensions orders of 1, 2 and 3 points of 10 ms take 19, 21 and 27
 # thousand evaluations with 4 workers (simulated, without dives).
 ORDER_S = 0.020
-# Work that a worker should have before it, so that neither it nor the leader needs to look often.
-QUEUED_S = 0.025
+# Work that a worker should have behind the order in progress, so that the leader can look seldom.
+QUEUED_S = 0.012
+# Standard deviations below the mean: how long points take at least in four cases of five.
+SURE = 0.8
 # Longer orders are not queued ahead: a round trip of a few milliseconds costs them little.
 PREFETCH_BELOW_S = 0.200
 
@@ -128,18 +131,25 @@ def parts(delta: Delta) -> list[tuple[Piece, Part]]:
 
 @dataclass(slots=True)
 class Pace:
-    """Learn how long a worker takes for one point, and size its orders by it."""
+    """Learn how long a worker takes for one point, and size its orders by it. variance: of one point, seconds^2."""
 
     mean_s: float = 0.0
+    variance: float = 0.0
     n_seen: int = 0
 
     def learn(self, n_rows: int, elapsed_s: float) -> None:
         """Take in a finished call; the mean forgets with a horizon of about 20 calls, so that it follows a change."""
         if n_rows <= 0 or not elapsed_s >= 0.0:
             return
-        each_s = elapsed_s / n_rows
         self.n_seen += 1
-        self.mean_s += (each_s - self.mean_s) / min(self.n_seen, 20)
+        n = min(self.n_seen, 20)
+        off_s = elapsed_s / n_rows - self.mean_s
+        self.mean_s += off_s / n
+        self.variance += (n_rows * off_s * off_s * (n - 1) / n - self.variance) / n
+
+    def sure_s(self, n_rows: int) -> float:
+        """Return how long so many points will take at least, four times in five; 0 while nothing is known."""
+        return max(0.0, n_rows * self.mean_s - SURE * math.sqrt(n_rows * self.variance))
 
     def n_rows(self, most: int) -> int:
         """Return how many points the next order should hold, at most `most`."""
@@ -149,12 +159,12 @@ class Pace:
             return most
         return max(1, min(most, round(ORDER_S / self.mean_s)))
 
-    def n_orders(self, n_rows: int) -> int:
-        """Return how many orders to keep at the worker: one in progress, and what hides the way of a message."""
+    def n_behind(self, n_rows: int) -> int:
+        """Return how many orders to keep at the worker behind the one in progress: they hide the way of a message."""
         order_s = self.mean_s * n_rows
         if self.n_seen == 0 or order_s >= PREFETCH_BELOW_S:
-            return 1
-        return 2 if 2.0 * order_s >= QUEUED_S else 3
+            return 0
+        return 1 if self.sure_s(n_rows) >= QUEUED_S or order_s >= 4.0 * QUEUED_S else 2
 
 
 class OrderBook:
@@ -183,13 +193,10 @@ class OrderBook:
         self.n_rows_out -= entry.order.row_stop - entry.rows_back
         return entry
 
-    def n_at(self, worker: int) -> int:
-        """Return how many unfinished orders a worker has."""
-        return sum(not entry.finished for entry in self._at.get(worker, {}).values())
-
-    def n_rows_at(self, worker: int) -> int:
-        """Return how many rows are out at a worker."""
-        return sum(entry.order.row_stop - entry.rows_back for entry in self._at.get(worker, {}).values())
+    def rows_at(self, worker: int) -> list[int]:
+        """Return how many rows are out of each unfinished order of a worker, in the order in which they went out."""
+        at = self._at.get(worker, {}).values()
+        return [entry.order.row_stop - entry.rows_back for entry in at if not entry.finished]
 
     def of(self, worker: int) -> list[OpenOrder]:
         """Return the open orders of a worker, in the order in which they went out."""

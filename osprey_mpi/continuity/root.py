@@ -120,9 +120,9 @@ class Root(Collector):
         self._leave_by = float("inf")
         self._disk_error = ""
 
-    def can_wait(self, _time_s: float) -> bool:
-        """Tell whether nobody would notice if this rank did not listen for a moment: leaders ask for ids in time."""
-        return self.phase is Phase.RUNNING
+    def slack_s(self) -> float:
+        """Return for how long nobody would notice if this rank did not listen: leaders ask for ids in time."""
+        return float("inf") if self.phase is Phase.RUNNING else 0.0
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""

@@ -12,7 +12,7 @@ class LeaderSettings:
     """Say how one leader works.
 
     batch: points per call. exact: work in rounds, so that the run repeats. leave_s: wait for the workers' farewells.
-    penalty: the cost of a failed evaluation; NaN: it ranks last. speed_exponent: see `steering`.
+    penalty: the cost of a failed evaluation; None: it ranks last. speed_exponent: see `steering`.
     n_evaluations: about how many the flock will do in all; None if that is open.
     """
 
@@ -25,7 +25,7 @@ class LeaderSettings:
     suspect_after_s: float = 5.0
     lost_after_s: float = 30.0
     leave_s: float = 5.0  # less than the root waits for the leader
-    penalty: float = float("nan")
+    penalty: float | None = None
     speed_exponent: float = 0.0
     n_evaluations: int | None = None
     patience_s: float = PATIENCE_S

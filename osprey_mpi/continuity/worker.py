@@ -95,9 +95,9 @@ class Worker:
         self._is_order_over = False
         self._patience = Patience(patience_s, float("-inf"))
 
-    def can_wait(self, _time_s: float) -> bool:
-        """Tell whether no order is on its way that it might need: it has one to do, and two more."""
-        return len(self.given) + len(self.queue) > 2
+    def slack_s(self) -> float:
+        """Return for how long nobody would notice if this rank did not listen: an order counts at once."""
+        return 0.0
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what is to be done after an event."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.comm import startup
+from osprey_mpi.comm.bell import Bell
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
 from osprey_mpi.continuity.budget import BudgetRule
@@ -18,6 +20,7 @@ from osprey_mpi.continuity.messages import Role
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
+from osprey_mpi.drivers.logs import usage_logged
 from osprey_mpi.drivers.loop import Loop, Machine
 from osprey_mpi.drivers.progress import Progress
 from osprey_mpi.drivers.signals import Signals
@@ -117,6 +120,7 @@ class Crew:
         machines: dict[Role, Machine] = {}
         disk = None
         snapshots = self._spread_snapshots()
+        bell = self._hang_bell()
         if self.rank == 0:
             root = self._root(now)
             machines[Role.ROOT] = root
@@ -127,14 +131,15 @@ class Crew:
             assert self.flock is not None and self.evaluator is not None
             machines[Role.WORKER] = self._worker(self.flock)
         protocol = self.communicators.protocol
-        channel: Channel = NoChannel() if protocol is None else MpiChannel(protocol)
+        channel: Channel = NoChannel() if protocol is None else MpiChannel(protocol, bell)
         collectors = {Role.LEADER: 0, Role.WORKER: self.flock.leader if self.flock else 0, Role.ROOT: 0}
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
-            collectors=collectors, alone=world.n_ranks == 1, on_warning=self.progress.warn,
-            describe=self.session.space.parameters,
+            collectors=collectors, bell=bell, all_ring=bell.reaches(self._correspondents()),
+            on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
-        code = loop.run()
+        with usage_logged(self.log), closing(bell):
+            code = loop.run()
         if self.rank == 0:
             startup.tell_code(world, self._helpers(), code)
         return code
@@ -203,6 +208,19 @@ class Crew:
         mine = startup.scatter(self.session.world, parts)
         return unpack_arrays(mine) if len(mine) else {}
 
+    def _hang_bell(self) -> Bell:
+        """Exchange the addresses of the ranks' bells. Collective over the world."""
+        bell = Bell()
+        bell.meet(startup.spread(self.session.world, bell.address))
+        return bell
+
+    def _correspondents(self) -> set[int]:
+        """Return the ranks that may write to this one."""
+        ranks = {0} if self.flock is None else {0, self.flock.leader, *self.flock.workers}
+        if self.rank == 0:
+            ranks |= set(self.placed.leaders)
+        return ranks - {self.rank}
+
     def _helpers(self) -> list[int]:
         """Return the ranks without a state machine: followers in groups, and those that fill none."""
         placed = self.placed
@@ -211,6 +229,7 @@ class Crew:
     def _help(self) -> int:
         """Help the group's worker until it lets go, then wait for the run's exit code; asleep in between."""
         self._spread_snapshots()
+        self._hang_bell().close()
         if self.member is not None:
             follow(self.member)
         else:
@@ -234,6 +253,6 @@ def leader_settings(session: Session, exact: bool, n_flocks: int) -> LeaderSetti
     return LeaderSettings(
         space.n_columns, space.n_dims, objective.batch, exact, continuity.cycle_s, continuity.stale_window,
         continuity.suspect_after_s, continuity.lost_after_s,
-        penalty=float("nan") if penalty is None else penalty,
+        penalty=penalty,
         speed_exponent=config.swarm.search.speed_exponent, n_evaluations=share,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import time
 from collections.abc import Callable
@@ -45,7 +44,6 @@ class Desk:
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
         self._wall_before_s, self._began = wall_before_s, time.monotonic()
-        self._cpu_began_s = time.process_time()
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
         self._busy_s = 0.0
@@ -134,9 +132,6 @@ class Desk:
     def conclude(self, action: Conclude) -> None:
         """Merge the segments into results.h5 and give the result."""
         status = self.status(WriteStatus("done"))
-        elapsed_s, cpu_s = time.monotonic() - self._began, time.process_time() - self._cpu_began_s
-        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        self.log.info("coordinator: %.3f s of CPU in %.3f s, at most %.0f MiB", cpu_s, elapsed_s, peak_mib)
         try:
             self.segment.close()
             self.folder.end_life(action.exit_code)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -23,6 +27,16 @@ def open_log(path: Path, rank: int, life: int) -> logging.Logger:
     log.addHandler(handler)
     log.info("life %d begins: rank %d on %s, pid %d", life, rank, socket.gethostname(), os.getpid())
     return log
+
+
+@contextmanager
+def usage_logged(log: logging.Logger) -> Iterator[None]:
+    """Log what this process used meanwhile, without its child processes: CPU time, and the most memory so far."""
+    began_s, cpu_began_s = time.monotonic(), time.process_time()
+    yield
+    elapsed_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_began_s
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    log.info("used %.3f s of CPU in %.3f s, at most %.0f MiB", cpu_s, elapsed_s, peak_mib)
 
 
 def close_log(log: logging.Logger) -> None:

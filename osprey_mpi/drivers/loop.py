@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.comm.bell import Bell
 from osprey_mpi.comm.channel import Channel
 from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.events import (
@@ -48,10 +49,12 @@ Floats = NDArray[np.float64]
 
 TICK_S = 0.050  # what a leader has gathered goes up this often; well under a health cycle
 # Sleep between looks at the messages, growing while nothing comes. Each look costs some 50 us: 1 % of a core for an
-# idle rank. A rank that is ahead looks seldom: after a sleep caches are cold, and the first message of a look costs
-# four times what the next ones do.
-SHORTEST_S, LONGEST_S, LONGEST_AHEAD_S = 0.002, 0.004, 0.006
-LONGEST_ALONE_S = 0.050  # without other ranks only the evaluator and the clock can wake the loop
+# idle rank.
+SHORTEST_S, LONGEST_S = 0.002, 0.004
+LONGEST_WOKEN_S = 0.050  # where all that can come wakes the loop: the evaluator's results, and messages by the bell
+# A leader whose workers have work looks at most this often: after a sleep caches are cold, and the first message of a
+# look costs four times what the next ones do. Slack is shared with the way of the order that answers.
+GATHER_S, SLACK_SHARE = 0.016, 0.6
 WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit
 DRAIN_S = 5.0  # for the last messages to leave
 
@@ -63,8 +66,8 @@ class Machine(Protocol):
         """Return what is to be done after an event."""
         ...
 
-    def can_wait(self, time_s: float) -> bool:
-        """Tell whether nobody would notice if this rank did not listen for that long."""
+    def slack_s(self) -> float:
+        """Return for how long nobody would notice if this rank did not listen."""
         ...
 
 
@@ -89,14 +92,14 @@ class Loop:
     """Drive the machines of one rank until one of them says Finish.
 
     machines: by role. collectors: role -> the rank that it sends to, whose send slots its Tick tells of (backpressure).
-    alone: there are no other ranks to hear. on_warning: gets every warning that the user should see.
-    describe: gives the parameters of a value row (n_columns,), for the log.
+    bell: wakes the loop; all_ring: whoever writes to this rank rings it. on_warning: gets every warning that the user
+    should see. describe: gives the parameters of a value row (n_columns,), for the log.
     """
 
     def __init__(
         self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
         evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
-        alone: bool = True, on_warning: Callable[[str], None] = lambda text: None,
+        bell: Bell | None = None, all_ring: bool = True, on_warning: Callable[[str], None] = lambda text: None,
         describe: Callable[[Floats], Mapping[str, Any]] = lambda row: {},
     ) -> None:  # fmt: skip
         self.rank, self.machines, self.channel = rank, machines, channel
@@ -104,7 +107,7 @@ class Loop:
         self.evaluator, self.disk = evaluator, disk
         self.exit_code: int | None = None
         self._collectors = collectors or {}
-        self._alone = alone
+        self._bell, self._all_ring = bell or Bell(), all_ring
         # A worker on its leader's own rank hears no other rank.
         self._listeners = [
             machine
@@ -115,8 +118,10 @@ class Loop:
         self._local: deque[tuple[Role, Message]] = deque()
         self._orders: dict[int, Order] = {}
         self._poller = select.poll()
+        for fileno in self._bell.filenos():
+            self._poller.register(fileno, select.POLLIN)
         self._polled: set[int] = set()
-        self._ticked_at = self._watched_at = float("-inf")
+        self._ticked_at = self._watched_at = self._busy_at = float("-inf")
         self._asked_to_stop = False
 
     def run(self) -> int:
@@ -146,6 +151,9 @@ class Loop:
             self._give(max(self.machines), StopAsked(reason), now)
         self._tick(busy, now)
         self._run_local(now)
+        self.channel.ring()
+        if busy:
+            self._busy_at = now
         return busy
 
     def _take_in(self, evaluator: Evaluator, now: float) -> bool:
@@ -252,13 +260,17 @@ class Loop:
 
     def _sleep(self, idle_s: float) -> None:
         self._watch()
-        if self._alone:
-            limit_s = LONGEST_ALONE_S
-        else:
-            is_ahead = all(machine.can_wait(LONGEST_AHEAD_S) for machine in self._listeners)
-            limit_s = LONGEST_AHEAD_S if is_ahead else idle_s
-        until_tick_s = max(self._ticked_at + TICK_S - time.monotonic(), SHORTEST_S)
-        self._poller.poll(1000.0 * min(limit_s, until_tick_s))
+        now = time.monotonic()
+        slack_s = min((machine.slack_s() for machine in self._listeners), default=float("inf"))
+        gather_s = min(GATHER_S, SLACK_SHARE * slack_s) - (now - self._busy_at)
+        if gather_s > 0.0:
+            time.sleep(gather_s)
+            now += gather_s
+        is_woken = self._all_ring and self.channel.idle()
+        until_tick_s = max(self._ticked_at + TICK_S - now, SHORTEST_S)
+        ready = self._poller.poll(1000.0 * min(LONGEST_WOKEN_S if is_woken else idle_s, until_tick_s))
+        if any(fileno in self._bell.filenos() for fileno, _ in ready):
+            self._bell.silence()
 
     def _drain(self) -> None:
         """Let the last messages leave, for a bounded time."""

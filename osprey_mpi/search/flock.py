@@ -22,7 +22,7 @@ from osprey_mpi.search.distribution import Distribution
 from osprey_mpi.search.divers import Divers, Ticket
 from osprey_mpi.search.hover import Hunt
 from osprey_mpi.search.osprey import hover, n_survivors
-from osprey_mpi.search.ranking import Best
+from osprey_mpi.search.ranking import Best, Results
 from osprey_mpi.search.rounds import Round, Stage
 from osprey_mpi.search.space import Space
 from osprey_mpi.search.states import State, named, part_of
@@ -161,23 +161,23 @@ class Flock:
         steer: False for stale results, which may improve the best and nothing else (a dive takes its points all the
         same: what a place costs does not age).
         """
-        costs = np.where(np.isfinite(costs), costs, np.nan)
-        major, minor = ranking.keys(costs, violations)
-        block = self._open.pop(first, None) if generation < 0 else None
+        results = Results.of(costs, violations)
         if generation < 0:
+            block = self._open.pop(first, None)
             if block is not None:
-                self._tell_explicit(first, block, costs, major, minor)
+                self._tell_explicit(first, block, results)
             elif positions is not None:  # from before a restart of the leader: a fact
-                self._improve(Party.START, first, costs, major, minor, positions, None)
+                self._improve(Party.START, first, results, positions)
             return
         n = costs.size
         if latent is None:
             latent = streams.latent(self._seed, first, n, self._space)
         latent = self._as_scaled(latent, scale)
         self._credit.close(Party.HOVER, max(n, self._batch))
-        self._improve_hovered(first, costs, major, minor, positions, latent, generation, None)
+        self._improve_hovered(first, results, positions, latent, generation, None)
         if not steer:
             return
+        major, minor = results.major, results.minor
         k = n_survivors(n, self._space.n_dims)
         if k < n:
             rows = ranking.order(major, minor)[:k]
@@ -202,12 +202,11 @@ class Flock:
         ids: (s,), for the best's id; the other arguments are those of `tell`.
         """
         latent = self._as_scaled(latent, scale)
-        costs = np.where(np.isfinite(costs), costs, np.nan)
-        major, minor = ranking.keys(costs, violations)
+        results = Results.of(costs, violations)
         self._credit.close(Party.HOVER, max(n, self._batch))
-        self._improve_hovered(first, costs, major, minor, positions, latent, generation, ids)
+        self._improve_hovered(first, results, positions, latent, generation, ids)
         if steer:
-            self._hunt.tell(latent, major, minor, generation, n)
+            self._hunt.tell(latent, results.major, results.minor, generation, n)
 
     def _as_scaled(self, latent: Floats, scale: float) -> Floats:
         """Express latent numbers in terms of the unscaled distribution; a choice has no scale."""
@@ -217,10 +216,11 @@ class Flock:
         scaled[:, : self._space.n_numeric] *= scale
         return scaled
 
-    def _tell_explicit(self, first: int, block: _Open, costs: Floats, major: Floats, minor: Floats) -> None:
+    def _tell_explicit(self, first: int, block: _Open, results: Results) -> None:
+        costs = results.costs
         assert costs.size == len(block.positions), "an explicit block is told whole"
         self._credit.close(block.party, max(costs.size, self._batch))
-        self._improve(block.party, first, costs, major, minor, block.positions, None)
+        self._improve(block.party, first, results, block.positions)
         if block.party is Party.START:
             self._starts.tell(block.ticket.rows, costs)
         else:
@@ -228,46 +228,38 @@ class Flock:
             self._divers.tell(block.ticket, costs, elite.cost if elite is not None else math.inf)
 
     def _improve_hovered(
-        self,
-        first: int,
-        costs: Floats,
-        major: Floats,
-        minor: Floats,
-        positions: Floats | None,
-        latent: Floats,
-        generation: int,
+        self, first: int, results: Results, positions: Floats | None, latent: Floats, generation: int,
         ids: NDArray[np.int64] | None,
-    ) -> None:
-        if costs.size == 0 or not self._is_better(costs, major, minor):
+    ) -> None:  # fmt: skip
+        if self._place_of_better(results) is None:
             return
         if positions is None:
             birth = self._hunt.birth(generation)
             if birth is None:
                 return
             positions = hover(birth.distribution, latent, self._space)
-        self._improve(Party.HOVER, first, costs, major, minor, positions, ids)
+        self._improve(Party.HOVER, first, results, positions, ids)
 
-    def _is_better(self, costs: Floats, major: Floats, minor: Floats) -> bool:
-        i = int(ranking.order(major, minor)[0]) if costs.size > 1 else 0
-        if math.isnan(costs[i]) and math.isinf(major[i]):
-            return False
-        return self._best is None or self._best.is_beaten_by(float(costs[i]), float(major[i]))
+    def _place_of_better(self, results: Results) -> int | None:
+        """Find the best of some results; None if there is none, or the flock knows a better one."""
+        if results.costs.size == 0:
+            return None
+        i = results.first()
+        cost, violation = float(results.costs[i]), float(results.major[i])
+        if math.isnan(cost) and math.isinf(violation):
+            return None
+        return i if self._best is None or self._best.is_beaten_by(cost, violation) else None
 
     def _improve(
-        self,
-        party: Party,
-        first: int,
-        costs: Floats,
-        major: Floats,
-        minor: Floats,
-        positions: Floats,
-        ids: NDArray[np.int64] | None,
+        self, party: Party, first: int, results: Results, positions: Floats, ids: NDArray[np.int64] | None = None
     ) -> None:
-        if costs.size == 0 or not self._is_better(costs, major, minor):
+        """Take the best of some points (n, n_dims) if it is better than the flock's; ids count from `first` if None."""
+        i = self._place_of_better(results)
+        if i is None:
             return
-        i = int(ranking.order(major, minor)[0])
         number = first + i if ids is None else int(ids[i])
-        self._best = Best(float(costs[i]), float(major[i]), np.array(positions[i], dtype=np.float64), number)
+        position = np.array(positions[i], dtype=np.float64)
+        self._best = Best(float(results.costs[i]), float(results.major[i]), position, number)
         self._credit.record(party)
 
     def adopt(self, best: Best) -> None:

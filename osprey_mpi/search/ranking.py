@@ -34,18 +34,38 @@ def _finite_first(cost: float) -> float:
     return math.inf if math.isnan(cost) else cost
 
 
-def keys(costs: Floats, violations: Floats | None) -> tuple[Floats, Floats]:
-    """Give the major and the minor sort key (n,) each: violation (infinite if failed) and cost."""
-    failed = np.isnan(costs)
-    if violations is None and not failed.any():
-        return np.zeros(costs.size), costs
-    minor = np.where(failed, np.inf, costs)
-    major = np.zeros(costs.size) if violations is None else np.maximum(violations, 0.0)
-    return np.where(failed & ~(major > 0.0), np.inf, major), minor
+@dataclass(frozen=True, slots=True, eq=False)
+class Results:
+    """Hold the results of some points, (n,) each: their costs (NaN if failed) and the two keys that order them.
+
+    major: the violation, infinite if failed; minor: the cost, infinite if failed. Neither is NaN.
+    """
+
+    costs: Floats
+    major: Floats
+    minor: Floats
+
+    @classmethod
+    def of(cls, costs: Floats, violations: Floats | None) -> Results:
+        """Order costs (n,), where only a finite one is a cost, and violations (n,) >= 0, None for none."""
+        finite = np.isfinite(costs)
+        is_plain = violations is None or not violations.any()
+        if is_plain and finite.all():
+            return cls(costs, np.zeros(costs.size), costs)
+        major = np.zeros(costs.size) if violations is None else np.maximum(violations, 0.0)
+        major = np.where(finite | (major > 0.0), major, np.inf)
+        return cls(np.where(finite, costs, np.nan), major, np.where(finite, costs, np.inf))
+
+    def first(self) -> int:
+        """Find the best, the first of equal ones. Python is faster than NumPy where there are few."""
+        if self.major.size > 64:
+            return int(order(self.major, self.minor)[0])
+        pairs = list(zip(self.major.tolist(), self.minor.tolist(), strict=True))
+        return pairs.index(min(pairs))
 
 
 def order(major: Floats, minor: Floats) -> NDArray[np.int64]:
-    """Sort by `keys`, ties by place."""
+    """Sort by the keys of `Results`, ties by place."""
     if not major.any():
         return np.argsort(minor, kind="stable")
     return np.lexsort((minor, major))

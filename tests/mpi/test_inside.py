@@ -125,6 +125,77 @@ def test_a_receiver_that_does_not_listen_stops_its_sender_and_nobody_else(comm: 
 
 
 @inside
+def test_a_large_message_from_a_sender_that_is_busy_holds_nobody_else_up(comm: Any) -> None:
+    """What comes in parts is waited for beside the others; what its sender sent after it comes after it."""
+    from osprey_mpi.comm.channel import MpiChannel
+
+    channel = MpiChannel(comm)
+    seen: list[tuple[int, int]] = []
+    small_after_s = 0.0
+    comm.Barrier()
+    began = time.monotonic()
+    if comm.rank == 1:
+        channel.send(0, 0, pattern(1, 0, 1 << 22))
+        channel.send(0, 1, b"after it")
+        time.sleep(1.0)  # evaluates: MPI gets no help from here
+    if comm.rank == 2:
+        time.sleep(0.2)
+        channel.send(0, 2, b"small")
+
+    def complete() -> bool:
+        nonlocal small_after_s
+        for _, tag, data in channel.poll():
+            seen.append((tag, data.nbytes))
+            small_after_s = time.monotonic() - began if tag == 2 else small_after_s
+        return comm.rank != 0 or len(seen) == 3
+
+    arrived, left = until(complete), until(channel.idle)
+    in_order = [item for item in seen if item[0] != 2]
+    truth = comm.allgather((arrived, left, in_order, small_after_s < 0.9))
+    assert truth == [(True, True, [(0, 1 << 22), (1, 8)], True), *[(True, True, [], True)] * 3]
+
+
+@inside
+def test_a_bell_wakes_a_rank_that_sleeps(comm: Any) -> None:
+    """A message to a rank of this host wakes its poll; after a hundred rings one silence is enough."""
+    import select
+
+    from osprey_mpi.comm.bell import Bell
+    from osprey_mpi.comm.channel import MpiChannel
+
+    bell = Bell()
+    bell.meet(comm.allgather(bell.address))
+    facts: dict[str, Any] = {"reaches": bell.reaches(range(N)), "beyond": bell.reaches([N])}
+    channel = MpiChannel(comm, bell)
+    poller = select.poll()
+    for fileno in bell.filenos():
+        poller.register(fileno, select.POLLIN)
+    for _ in range(100 if comm.rank == 0 else 0):
+        bell.ring(1)
+    comm.Barrier()
+    if comm.rank == 1:
+        facts["rung"] = bool(poller.poll(1000.0))
+        bell.silence()
+        facts["silent"] = not poller.poll(0)
+    comm.Barrier()
+    if comm.rank == 0:
+        time.sleep(0.3)
+        channel.send(1, 0, b"wake up")
+        channel.ring()
+    if comm.rank == 1:
+        began = time.monotonic()
+        facts["woken"] = bool(poller.poll(5000.0)) and 0.1 < time.monotonic() - began < 2.0
+        facts["one look"] = [bytes(data) for _, _, data in channel.poll()]
+    until(channel.idle)
+    truth = comm.allgather(facts)
+    bell.close()
+    bell.ring(0)  # nothing, as when nobody is there any more
+    every = {"reaches": True, "beyond": False}
+    woken = every | {"rung": True, "silent": True, "woken": True, "one look": [b"wake up"]}
+    assert truth == [every, woken, every, every]
+
+
+@inside
 def test_small_messages_leave_though_nobody_listens(comm: Any) -> None:
     """A worker that evaluates does not hold its leader up: what a delta or an order weighs completes by itself."""
     from osprey_mpi.comm.channel import MpiChannel
@@ -214,4 +285,4 @@ def test_this_file_on_four_ranks(tmp_path: Path) -> None:
         timeout_s=90,
     )
     assert done.rc == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert done.stdout.count("8 passed") == N, done.stdout[-6000:]
+    assert done.stdout.count("10 passed") == N, done.stdout[-6000:]

@@ -141,20 +141,48 @@ def test_relay_keeps_what_only_the_search_needs_and_merges_the_best() -> None:
 
 def test_pace_sizes_orders() -> None:
     pace = Pace()
-    assert pace.n_rows(64) == 1 and pace.n_orders(1) == 1, "unknown: one at a time"
+    assert pace.n_rows(64) == 1 and pace.n_behind(1) == 0, "unknown: one at a time"
     pace.learn(4, 4e-5)
-    assert pace.mean_s == pytest.approx(1e-5) and pace.n_rows(64) == 64 and pace.n_orders(64) == 3
+    assert pace.mean_s == pytest.approx(1e-5) and pace.n_rows(64) == 64 and pace.n_behind(64) == 2
     for _ in range(200):
         pace.learn(1, 0.001)
-    assert pace.mean_s == pytest.approx(0.001, rel=0.01) and pace.n_rows(64) == 20 and pace.n_orders(20) == 2
+    assert pace.mean_s == pytest.approx(0.001, rel=0.01) and pace.n_rows(64) == 20 and pace.n_behind(20) == 1
     for _ in range(400):
         pace.learn(1, 2.0)
-    assert pace.n_rows(64) == 1 and pace.n_orders(1) == 1
+    assert pace.n_rows(64) == 1 and pace.n_behind(1) == 0
     before = pace.mean_s
     pace.learn(0, 1.0)
     pace.learn(1, float("nan"))
     pace.learn(1, -1.0)
     assert pace.mean_s == before
+
+
+def test_pace_knows_how_much_is_sure() -> None:
+    steady, varied = Pace(), Pace()
+    assert steady.sure_s(10) == 0.0, "nothing is known"
+    for i in range(400):
+        steady.learn(2, 0.020)
+        varied.learn(1, 0.019 if i % 2 else 0.001)
+    assert steady.sure_s(3) == pytest.approx(0.030, rel=1e-3)
+    assert varied.mean_s == pytest.approx(0.010, rel=0.1) and varied.variance == pytest.approx(81e-6, rel=0.15)
+    assert varied.sure_s(4) == pytest.approx(4 * varied.mean_s - 1.6 * varied.variance**0.5)
+    assert (steady.n_behind(2), varied.n_behind(2)) == (1, 2), "short rows in a row must not leave it without work"
+    for _ in range(400):
+        varied.learn(1, 0.100)
+    assert varied.n_behind(1) == 1
+
+
+def test_the_variance_of_one_point_is_learnt_from_pieces_of_several() -> None:
+    random = np.random.default_rng(1)
+    one, four = Pace(), Pace()
+    ones, fours = [], []
+    for _ in range(4000):
+        times = random.exponential(0.01, 4)
+        one.learn(1, times[0])
+        four.learn(4, times.sum())
+        ones.append(one.variance)
+        fours.append(four.variance)
+    assert np.mean(ones) == pytest.approx(1e-4, rel=0.1) and np.mean(fours) == pytest.approx(1e-4, rel=0.1)
 
 
 def _piece(**fields: Any) -> Piece:
@@ -177,11 +205,11 @@ def test_order_book() -> None:
     book.add(OpenOrder.of(Order(20, 1, 0, 1, 0), 8))
     book.check()
     assert [entry.order.first for entry in book.of(7)] == [30, 10], "in the order in which they went out"
-    assert (book.n_at(7), book.n_at(8), book.n_at(9), book.n_rows_out) == (2, 1, 0, 6)
+    assert (book.rows_at(7), book.rows_at(8), book.rows_at(9), book.n_rows_out) == ([3, 2], [1], [], 6)
     assert book.holds(7, 33) and not book.holds(7, 34) and not book.holds(8, 10)
     entry = book.open[30]
     book.take(entry, _piece(first=30, n=4, row_start=0, row_stop=3), _part([1.0, 2.0, np.nan]))
-    assert entry.finished and not entry.complete and (book.n_at(7), book.n_rows_out) == (1, 3)
+    assert entry.finished and not entry.complete and (book.rows_at(7), book.n_rows_out) == ([2], 3)
     np.testing.assert_array_equal(entry.costs, [1.0, 2.0, np.nan, np.nan])
     assert book.close(30) is entry and book.of(7)[0].order.first == 10
     book.close(10)
