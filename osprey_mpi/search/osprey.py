@@ -39,9 +39,8 @@ def hover(distribution: Distribution, latent: Any, space: Box, xp: Any = np) -> 
     """Draw positions (n, n_dims) from latent numbers (n, n_dims), see `streams.latent`; arrays are on `xp`'s device."""
     n = space.n_numeric
     z = latent[:, :n]
-    factor = xp.asarray(distribution.factor)
+    factor = xp.asarray(distribution.factor * distribution.sigma)
     step = z * factor if factor.ndim == 1 else z @ factor.T
-    step = step * distribution.sigma
     step += xp.asarray(distribution.mean)
     numeric = fold(step, xp)
     if space.n_categorical == 0:
