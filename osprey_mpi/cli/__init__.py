@@ -22,6 +22,7 @@ def build_app() -> typer.Typer:
 
     from osprey_mpi.cli.doctor import doctor_command
     from osprey_mpi.cli.export import export_command
+    from osprey_mpi.cli.launch import launch_command
     from osprey_mpi.cli.report import report_command
     from osprey_mpi.cli.resume import resume_command
     from osprey_mpi.cli.run import run_command
@@ -44,6 +45,7 @@ def build_app() -> typer.Typer:
         ("validate", validate_command),
         ("run", run_command),
         ("resume", resume_command),
+        ("launch", launch_command),
         ("status", status_command),
         ("report", report_command),
         ("export", export_command),

@@ -9,6 +9,7 @@ from logging import Logger
 from pathlib import Path
 
 from osprey_mpi.comm import startup, tree
+from osprey_mpi.comm.launcher import detect
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
 from osprey_mpi.drivers.agree import everywhere, launched, on_root
@@ -36,16 +37,17 @@ def run_session(request: Request) -> RunResult:
     Raises OspreyError, the same on every rank, when it cannot start.
     """
     limit_threads()
-    with launched(keep=request.keep_mpi) as world:
-        return _run(world, request)
+    # From the first moment on: a signal that came while MPI started or the objective was imported stops the run, too.
+    with Signals(launched=detect().n_ranks > 1) as signals, launched(keep=request.keep_mpi) as world:
+        return _run(world, request, signals)
 
 
-def _run(world: World, request: Request) -> RunResult:
+def _run(world: World, request: Request, signals: Signals) -> RunResult:
     opened = on_root(world, lambda: open_run(request))
     try:
         charter = startup.broadcast(world, _charter(opened))
         config = Config.from_json(charter.config_json)
-        session = Session(world, request, config, Path(charter.out), opened)
+        session = Session(world, request, config, Path(charter.out), opened, signals)
         code = session.run()
         startup.assemble(world, config.continuity.lost_after_s, code)
         result: RunResult = startup.broadcast(world, session.result)
@@ -69,8 +71,11 @@ def run_clock(started_unix_s: float) -> Callable[[], float]:
 class Session:
     """Be one rank's part in one life of a run."""
 
-    def __init__(self, world: World, request: Request, config: Config, out: Path, opened: Opened | None) -> None:
+    def __init__(
+        self, world: World, request: Request, config: Config, out: Path, opened: Opened | None, signals: Signals
+    ) -> None:
         self.world, self.request, self.config, self.out, self.opened = world, request, config, out, opened
+        self._signals = signals
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
         self.communicators = tree.Communicators(None, None, None, None)
@@ -97,8 +102,7 @@ class Session:
         crew.log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, life)
         try:
             self._survey(crew, placed, crew.log)
-            with Signals(launched=world.n_ranks > 1) as signals:
-                code = crew.work(signals)
+            code = crew.work(self._signals)
             crew.log.info("life %d ends with exit code %d", life, code)
             return code
         finally:

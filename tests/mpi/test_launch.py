@@ -1,0 +1,84 @@
+"""`osprey launch`: a run goes on whatever is killed, and ends when it is asked to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from launch import Launch, launch, osprey
+from problem import BASE, Problem
+
+pytestmark = pytest.mark.launch
+
+SLOW = "import time\ndef f(p):\n    time.sleep(0.02)\n    return (p['x'] - 0.3) ** 2 + p['n']"
+N = 600
+
+
+def supervised(case: Problem, *arguments: object, n: int = 3) -> Launch:
+    """Start `osprey launch` on the case."""
+    case.write(SLOW, BASE.replace("evaluations: 8", f"evaluations: {N}"))
+    argv = osprey("launch", case.folder / "case.yaml", "-n", n, "--out", case.out, "--format", "json", *arguments)
+    return Launch(1, argv, cwd=case.folder)
+
+
+def kill(running: Launch, case: Problem, who: str, seen: int) -> None:
+    """End a rank, rank 0 or the launcher with SIGKILL once more than `seen` evaluations are on disk."""
+    case.wait_until(running, lambda status: status["n_evaluations"] > seen and status["state"] == "running")
+    root = case.status()["pid"]
+    if who == "root":
+        pid = root
+    elif who == "worker":
+        pid = next(pid for pid in running.ranks() if pid != root)
+    else:
+        pid = next(pid for pid in running.processes() if command(pid) in ("mpirun", "prterun"))
+    os.kill(pid, signal.SIGKILL)
+
+
+def command(pid: int) -> str:
+    """Return the name of a process's program."""
+    return Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name
+
+
+@pytest.mark.parametrize("who", ["worker", "root", "launcher"])
+def test_a_launch_that_is_lost_is_followed_by_another(case: Problem, who: str) -> None:
+    with supervised(case) as running:
+        kill(running, case, who, 20)
+        lost_at = time.monotonic()
+        case.wait_until(running, lambda status: status["life"] == 2 and status["state"] == "running")
+        recovery_s = time.monotonic() - lost_at
+        kill(running, case, who, 200)
+        done = running.wait(90)
+        assert running.is_gone()
+    assert done.rc == 0, done.stderr
+    assert done.json()["n_evaluations"] == N, "one result on stdout, the last"
+    status = case.columns("status")
+    assert status["id"][status["status"] == 0].tolist() == list(range(N))
+    assert case.status()["life"] == 3 and recovery_s < 30.0
+    assert "launch 1 " in done.stderr and "launch 2 " in done.stderr and "resuming" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_saves_and_stops(case: Problem, number: int) -> None:
+    with supervised(case) as running:
+        case.wait_until(running, lambda status: status["n_evaluations"] > 20)
+        os.kill(running.pid, number)
+        done = running.wait(30)
+        assert running.is_gone()
+    shown = case.shown()
+    assert (done.rc, shown["state"], shown["life"]) == (75, "stopped", 1), done.stderr
+    more = launch(1, osprey("launch", "--resume", case.out, "-n", 2, "--format", "json"), cwd=case.folder, timeout_s=60)
+    assert (more.rc, more.json()["n_evaluations"], more.json()["n_ranks"]) == (0, N, 2), more.stderr
+
+
+def test_what_is_refused_is_refused_once(case: Problem) -> None:
+    with supervised(case, "--set", "budget.evaluations=-3") as running:
+        done = running.wait(30)
+    assert done.rc == 2 and done.stderr.count("evaluations") == 1 and not case.out.exists(), done.stderr
+    case.write("raise RuntimeError('broken')")
+    argv = osprey("launch", case.folder / "case.yaml", "-n", 2, "--out", case.out)
+    done = launch(1, argv, cwd=case.folder, timeout_s=60)
+    assert done.rc == 2 and done.stderr.count("broken") == 1 and not case.out.exists(), done.stderr
+    assert "resuming" not in done.stderr
