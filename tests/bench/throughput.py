@@ -21,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
+NOT_STARTED = 213  # Open MPI's mpirun: its server could not start, and nothing of ours has
 ENVIRONMENT = {
     **os.environ,
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -32,10 +33,12 @@ ENVIRONMENT = {
 
 def launch(n_ranks: int, command: list[str], limit_s: float) -> str:
     """Return stdout of a launch on n_ranks."""
-    launcher = [str(BIN / "mpirun"), "-n", str(n_ranks)]
-    done = subprocess.run(
-        launcher + command, env=ENVIRONMENT, capture_output=True, text=True, timeout=limit_s, check=False
-    )
+    line = [str(BIN / "mpirun"), "-n", str(n_ranks), *command]
+    for _ in range(2):
+        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=limit_s, check=False)
+        if done.returncode != NOT_STARTED:
+            break
+        print("mpirun did not start and is tried again", file=sys.stderr)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
