@@ -14,7 +14,7 @@ def resume_command(
     folder: Folder,
     max_evaluations: Annotated[
         int | None,
-        typer.Option("--max-evaluations", metavar="N", min=1, help="New budget of evaluations, old ones included."),
+        typer.Option("--max-evaluations", metavar="N", help="New budget of evaluations, old ones included."),
     ] = None,
     retry: Annotated[
         str, typer.Option("--retry", metavar="STATUS,...", help="Do these again: failed, lost, timeout.")

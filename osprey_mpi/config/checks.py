@@ -23,6 +23,8 @@ from osprey_mpi.config.running import Device, Swarm
 from osprey_mpi.config.section import Fault, Section
 from osprey_mpi.config.start import start_faults
 
+# Numbers that the positions of one call may hold: 1 GiB of float64.
+CALL_LIMIT = 2**27
 # Names of variables, dimensions and placeholders that every run has.
 RESERVED = frozenset(
     (
@@ -136,6 +138,10 @@ def _objective_faults(objective: Objective, names: Sequence[str], pieces: Pieces
                 hint = f"; did you mean '{meant}'?" if meant else ""
                 message = f"uses {{{name}}}, but there is no such parameter (known: {listed(known)}){hint}"
                 yield Fault(("objective", "command", i), message)
+    n_values = sum(_size(parameter) or 1 for parameter in pieces.parameters.values())
+    if not pieces.broken and objective.batch * n_values > CALL_LIMIT:
+        most = f"must be at most {CALL_LIMIT // n_values}, or a call would not fit a rank's memory"
+        yield Fault(("objective", "batch"), f"is {objective.batch} points of {n_values} values each: {most}")
     conditional = [name for name, parameter in pieces.parameters.items() if conditions_of(parameter)]
     if conditional and objective.batch > 1 and objective.kind == "python":
         reason = f"'{conditional[0]}' is a conditional parameter, which has no place in an array"

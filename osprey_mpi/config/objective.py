@@ -15,6 +15,8 @@ from osprey_mpi.config.section import Fault, Items, Seconds, Section
 
 Text = Annotated[str, Field(min_length=1)]
 Isolation = Literal["process", "thread", "none"]
+# More points than this in one call are a typing mistake: what is kept of each would fill the memory of a rank.
+BATCH_LIMIT = 2**20
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -88,7 +90,7 @@ class Objective(Section):
     """Program and arguments, one list item each; `{name}`, `{id}`, `{seed}` and `{scratch}` are filled in."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the built-in, or further keyword arguments of the function."""
-    batch: Annotated[int, Field(ge=1)] = Field(default_factory=_default_batch)
+    batch: Annotated[int, Field(ge=1, le=BATCH_LIMIT)] = Field(default_factory=_default_batch)
     """Points per call. Default: 32 for a built-in, 1 otherwise. A command takes one point."""
     array: Literal["numpy", "cupy"] = "numpy"
     """Arrays that a Python function with batch > 1 gets."""

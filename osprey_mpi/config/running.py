@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
+from osprey_mpi.config.parameters import INTEGER_LIMIT
 from osprey_mpi.config.section import Fault, Seconds, Section
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=INTEGER_LIMIT)]
 
 
 def _auto_or_bool(value: Any) -> Any:
@@ -28,7 +29,7 @@ class Search(Section):
 
     sigma: Annotated[float, Field(gt=0, le=1)] = 0.2
     """First spread of the samples, as a part of each parameter's range."""
-    population: Annotated[int, Field(ge=4)] | None = None
+    population: Annotated[int, Field(ge=4, le=INTEGER_LIMIT)] | None = None
     """Results per step of the shared distribution; null: from the dimensions and the ranks."""
     dives: Switch = "auto"
     """Follow slopes by finite differences: true, false, or auto (only where the parameters are real)."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.config import Config
+from osprey_mpi.config.parameters import INTEGER_LIMIT
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Best
 from osprey_mpi.continuity.records import Status
@@ -81,6 +82,9 @@ def _reopen(request: Request) -> Opened:
     from osprey_mpi.storage.folder import RunFolder
 
     assert request.resume is not None
+    limit = request.max_evaluations
+    if limit is not None and not 1 <= limit <= INTEGER_LIMIT:
+        raise UsageError(f"--max-evaluations is {limit}, must be at least 1 and at most {INTEGER_LIMIT}")
     folder = RunFolder.open(request.resume)
     try:
         config = folder.config()
