@@ -34,6 +34,12 @@ def free_bytes(path: Path) -> int | None:
     return None
 
 
+def room(path: Path) -> str:
+    """Say how much can still be written beside `path`."""
+    free = free_bytes(path)
+    return "free space unknown" if free is None else f"{free} bytes free"
+
+
 def storage_error(path: Path, error: BaseException, verb: str = "written", owner: str = "") -> StorageError:
     """Return the error that tells which file, why, how much room is left and what to do."""
     number = error.errno if isinstance(error, OSError) else None
@@ -43,8 +49,7 @@ def storage_error(path: Path, error: BaseException, verb: str = "written", owner
         parts.append(f"it is held by {owner}" if owner else "another program may hold it")
         parts.append(LOCK_HINT)
     elif verb == "written":
-        free = free_bytes(path)
-        parts.append("free space unknown" if free is None else f"{free} bytes free")
+        parts.append(room(path))
         parts.append(_HINTS.get(number or 0, "what was written before is safe: `osprey resume` continues the run"))
     return StorageError("; ".join(parts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from osprey_mpi.errors import UsageError
-from osprey_mpi.storage.files import remove_temporary, storage_error, sync_folder, write_atomic
+from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
+from osprey_mpi.storage.files import remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.lock import FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 _FORMAT_VERSION = 1
 _FOLDERS = ("results", "logs", "scratch")
 _OURS = ("run.json", "config.yaml", "status.json", "results.h5", "checkpoint*.h5")  # what --overwrite may delete
+# Errors that tell of the place that was asked for, not of the machine.
+_NO_PLACE = frozenset(
+    {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
+)
 _SILENT_S = 60.0  # a run on another host whose status is older than this, and whose lock is free, is gone
 
 
@@ -42,15 +47,15 @@ class RunFolder:
         """Make the folder of a new run and lock it.
 
         overwrite: replace a former run in it; files that are not a run's stay, and a folder that is no run is refused.
-        Raises UsageError for a folder in use or not empty, StorageError if it cannot be written.
+        Raises UsageError for a folder in use, not empty or where none can be made, EnvironmentFault for a full disk.
         """
         path = Path(path).absolute()
         _refuse_used(path, overwrite)
         try:
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(path, error) from error
-        lock = FolderLock.acquire(path / ".lock", _holder(1))
+            lock = FolderLock.acquire(path / ".lock", _holder(1))
+        except (OSError, StorageError) as error:
+            raise _not_made(path, error) from error
         try:
             _refuse_used(path, overwrite, is_ours=True)  # again: another run may have come and gone meanwhile
             if overwrite:
@@ -61,9 +66,11 @@ class RunFolder:
             write_atomic(path / "config.yaml", (config.source_text or config.to_json()).encode())
             folder.write_json("run.json", _new_run(config))
             sync_folder(path.parent)
-        except OSError as error:
+        except (OSError, StorageError) as error:
+            with contextlib.suppress(OSError):
+                _remove_run(path)  # the next try must not find it half made
             lock.release()
-            raise storage_error(path, error) from error
+            raise _not_made(path, error) from error
         except BaseException:
             lock.release()
             raise
@@ -78,15 +85,18 @@ class RunFolder:
     def open(cls, path: Path) -> Self:
         """Lock the folder of an existing run for its next life.
 
-        Raises UsageError if it is no run or in use.
+        Raises UsageError if it is no run or in use, StorageError if it cannot be written.
         """
         path = _existing(path)
         lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1))
-        folder = cls(path, _newest_life(path) + 1, lock)
-        for name in (".", *_FOLDERS):
-            (path / name).mkdir(exist_ok=True)
-            remove_temporary(path / name)
-        return folder
+        try:
+            for name in (".", *_FOLDERS):
+                (path / name).mkdir(exist_ok=True)
+                remove_temporary(path / name)
+        except OSError as error:
+            lock.release()
+            raise storage_error(path, error) from error
+        return cls(path, _newest_life(path) + 1, lock)
 
     @classmethod
     def peek(cls, path: Path) -> Self:
@@ -230,6 +240,16 @@ def _new_run(config: Config) -> dict[str, Any]:
     }
 
 
+def _not_made(path: Path, error: OSError | StorageError) -> OspreyError:
+    """Say why a new run has no folder: nothing is there yet that a resume could go on with."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = cause.errno if isinstance(cause, OSError) and cause.errno else 0
+    text = f"{path} cannot be made the folder of a run: {os.strerror(number) if number else error} (errno {number})"
+    if number in _NO_PLACE:
+        return UsageError(f"{text}; choose another folder with --out")
+    return EnvironmentFault(f"{text}; {room(path)}; see to that, or choose another folder with --out")
+
+
 def _existing(path: Path) -> Path:
     path = Path(path).absolute()
     if not path.is_dir():
@@ -254,13 +274,13 @@ def _refuse_used(path: Path, overwrite: bool, is_ours: bool = False) -> None:
     try:
         str(path).encode()
         path.stat()
+        if not path.is_dir():
+            raise UsageError(f"{path} is a file, not a folder")
+        used = [entry for entry in path.iterdir() if entry.name != ".lock"]
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:  # such as a name that is too long, holds NUL or is not UTF-8
         raise UsageError(f"{str(path)!r} cannot be the folder of a run: {error}") from error
-    if not path.is_dir():
-        raise UsageError(f"{path} is a file, not a folder")
-    used = [entry for entry in path.iterdir() if entry.name != ".lock"]
     if not used:
         return
     is_run = (path / "run.json").is_file()

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osprey_mpi.errors import StorageError
+from osprey_mpi.config import Config
+from osprey_mpi.errors import EnvironmentFault, StorageError
 from osprey_mpi.storage.checkpoint import load_checkpoint, write_checkpoint
+from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.reading import read_segment
 from osprey_mpi.storage.segment import Segment
 
@@ -90,3 +92,20 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(small_disk: Path) -> 
     loaded = load_checkpoint(small_disk)
     assert loaded is not None and loaded[1] == {"n": 1} and loaded[3] == []
     assert [path.name for path in small_disk.iterdir()] == ["checkpoint.h5"]
+
+
+def test_a_new_run_on_a_full_disk_leaves_nothing_behind(small_disk: Path, config: Config) -> None:
+    ballast = small_disk / "ballast"
+    for room in range(12):
+        free = os.statvfs(small_disk).f_bavail * 4096
+        ballast.write_bytes(bytes(max(0, free - room * 4096)))
+        try:
+            RunFolder.create(small_disk / "run", config).close()
+        except EnvironmentFault as error:
+            assert "cannot be made the folder of a run: No space left on device (errno 28)" in str(error)
+            assert "resume" not in str(error)
+            assert [path.name for path in (small_disk / "run").glob("*") if path.name != ".lock"] == []
+        else:
+            return
+        ballast.unlink()
+    pytest.fail("48 KiB are too little for a new run")
