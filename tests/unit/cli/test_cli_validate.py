@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,23 @@ def test_what_the_objective_prints_is_no_result(osprey: Any, tmp_path: Path) -> 
 def test_a_missing_file_is_a_sentence(osprey: Any) -> None:
     done = osprey("validate", "nowhere.yaml")
     assert done.returncode == 2 and done.stderr == "osprey: nowhere.yaml: there is no such file\n"
+
+
+def test_a_dry_run_says_each_point_and_each_piece_of_advice_on_its_line(osprey: Any, tmp_path: Path) -> None:
+    path = tmp_path / "dry.yaml"
+    path.write_text(
+        "name: dry\nobjective: {builtin: sphere}\nparameters:\n  x: {type: real, low: 0, high: 1, size: 2}\n"
+        "  k: {type: fixed, value: 3}\nconstraints: ['sum(x) >= 3']\nbudget: {evaluations: 20}\n"
+    )
+    done = osprey("run", path, "--dry-run")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:8] == [
+        "name: dry", f"out: {tmp_path / 'runs' / 'dry'}", "n_ranks: 1", "n_workers: 1", "n_flocks: 1", "n_dims: 2",
+        "parameters: x, k", "budget: evaluations 20",
+    ]  # fmt: skip
+    for number, line in enumerate(lines[8:11], 1):
+        assert re.fullmatch(rf"first point {number}: x = \[[-\d.e]+, [-\d.e]+\], k = 3", line)
+    assert lines[11].startswith("warning: the constraint 'sum(x) >= 3' is satisfied by none of 10000 random points")
+    assert len(lines) > 12 and all(line.startswith("advice: ") for line in lines[12:])
+    assert not (tmp_path / "runs").exists()

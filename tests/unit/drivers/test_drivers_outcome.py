@@ -1,0 +1,51 @@
+"""What a run gives back, for a person and for a program, with a best point and without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osprey_mpi.drivers.outcome import RunResult
+
+END = ["20 evaluations in 1.5 s on 2 ranks, ended by: evaluations", "results in /runs/r"]
+
+
+def result(cost: float | None = None, parameters: Any = None, **more: Any) -> RunResult:
+    facts = {"violation": 0.0, "n_evaluations": 20, "reason": "evaluations", "wall_s": 1.5, "n_ranks": 2}
+    return RunResult(cost, parameters, **{**facts, "out": Path("/runs/r"), "exit_code": 3, **more})
+
+
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        ({}, "no usable evaluation"),
+        ({"n_infeasible": 20}, "no usable evaluation: none of 20 points satisfied the constraints"),
+        ({"n_infeasible": 1, "n_evaluations": 1}, "no usable evaluation: none of 1 point satisfied the constraints"),
+        ({"n_infeasible": 5}, "no usable evaluation: 5 of 20 points violated the constraints, the others failed"),
+    ],
+)
+def test_without_a_best_point_the_text_says_why(facts: dict[str, Any], first: str) -> None:
+    lines = result(**facts).to_text().splitlines()
+    assert lines[0] == first and (lines[1:] == END or facts.get("n_evaluations") == 1)
+    assert json.loads(result(**facts).to_json())["best"] is None
+
+
+def test_with_a_best_point() -> None:
+    best = result(0.25, {"x": [0.5, 1.0], "k": "a" * 300, "on": True})
+    assert best.to_text().splitlines() == [
+        "best cost 0.25", "  x = [0.5, 1.0]", f"  k = '{'a' * 199} ...", "  on = True", *END
+    ]  # fmt: skip
+    assert json.loads(best.to_json()) == {
+        "best": {"cost": 0.25, "parameters": {"x": [0.5, 1.0], "k": "a" * 300, "on": True}}, "n_evaluations": 20,
+        "reason": "evaluations", "wall_s": 1.5, "n_ranks": 2, "out": "/runs/r",
+    }  # fmt: skip
+    assert best.to_json().count("\n") == 0
+
+
+def test_a_best_point_that_violates_constraints_says_by_how_much() -> None:
+    best = result(0.25, {"x": 1.0}, violation=0.125)
+    assert best.to_text().splitlines()[0] == "best cost 0.25 (violates constraints by 0.125)"
+    assert json.loads(best.to_json())["best"] == {"cost": 0.25, "parameters": {"x": 1.0}, "violation": 0.125}
