@@ -107,7 +107,7 @@ class CancelEvaluations:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Put rows on disk; answered by Appended(serial). With an error the same rows come again."""
+    """Put rows on disk; answered by Appended(serial). With an error the same rows come again, before newer ones."""
 
     serial: int
     records: NDArray[Any]

@@ -202,13 +202,16 @@ class Root(Collector):
     def _appended(self, event: Appended, now: float) -> list[Action]:
         durable = self.books.appended(event)
         if event.error:
+            told = [] if self._disk_error else [Log(event.error, warning=True)]
             self._disk_error = event.error
-            return [Log(event.error, warning=True), *self._stop(Reason.TROUBLE, now, event.error)]
+            return [*told, *self._stop(Reason.TROUBLE, now, event.error)]
         if durable is None:
             return []
-        acks: list[Action] = [self.acknowledge(leader, *stamp) for leader, stamp in durable.items()]
+        healed = [Log("writing again: all rows so far are on disk", warning=True)] if self._disk_error else []
+        self._disk_error = ""
+        acks = [self.acknowledge(leader, *stamp) for leader, stamp in durable.items()]
         more = self._append(now) if self.phase is Phase.CLOSING else []
-        return [*acks, self._status(), *more]
+        return [*healed, *acks, self._status(), *more]
 
     def _request_snapshots(self, now: float) -> list[Action]:
         self._checkpoint_at = now

@@ -10,6 +10,7 @@ from logging import Logger
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
@@ -20,12 +21,15 @@ from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import StorageError
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.checkpoint import write_checkpoint
+from osprey_mpi.storage.files import is_full
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.results import write_results
 from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State
 
 EPOCH = 1  # of the root within this life
+EXPORT_HINT = "`osprey export --format hdf5` makes results.h5 from the segments"
+SMALLEST_PART = 16  # of the rows that do not fit whole: as many appends at most, since messages wait meanwhile
 
 
 class Desk:
@@ -47,8 +51,9 @@ class Desk:
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
         self._busy_s = 0.0
+        self._n_written = 0  # of the rows that come again, already on disk
         self._shown_reasons: set[str] = set()
-        self._failed_status = False
+        self._ailing: set[str] = set()  # files that could not be written the last time
 
     def append(self, action: Append) -> Appended:
         """Write rows; an error comes back as a sentence."""
@@ -56,13 +61,32 @@ class Desk:
         tally = self.root.tally
         seen = (tally.n_evaluations, dict(tally.counts), tally.best)
         try:
-            self.segment.append(action.records, action.values, action.blocks, action.reasons)
+            self._write_rows(action)
         except StorageError as error:
             return Appended(action.serial, str(error))
+        self._n_written = 0
         self._busy_s += action.elapsed_s
         # Between append() and now nothing was tallied: the loop runs one event at a time.
         self._durable = seen
         return Appended(action.serial)
+
+    def _write_rows(self, action: Append) -> None:
+        """Write all rows, or as many as there is room for: those are passed over when they come again."""
+        n = len(action.records)
+        most = n - self._n_written
+        least = max(1, most // SMALLEST_PART)
+        while True:
+            stop = min(n, self._n_written + most)
+            try:
+                self.segment.append(*part_of(action, self._n_written, stop))
+            except StorageError as error:
+                most //= 2
+                if most < least or not is_full(error):
+                    raise
+                continue
+            self._n_written = stop
+            if stop == n:
+                return
 
     def _show_reasons(self, action: Append) -> None:
         """Tell the user of failed evaluations, the first of each kind: all are in the logs and in results.h5."""
@@ -81,8 +105,21 @@ class Desk:
         meta = {**action.meta, "life": self.folder.life}
         try:
             write_checkpoint(self.folder.path, action.groups, meta, self.config.checkpoint.keep)
+            self._heal("checkpoint.h5")
         except StorageError as error:
-            self._say(str(error))
+            if self._ail("checkpoint.h5"):
+                self._say(str(error))
+
+    def _ail(self, name: str) -> bool:
+        """Note that a file cannot be written; return whether that is news."""
+        is_news = name not in self._ailing
+        self._ailing.add(name)
+        return is_news
+
+    def _heal(self, name: str) -> None:
+        if name in self._ailing:
+            self._ailing.discard(name)
+            self.log.info("%s can be written again", name)
 
     def _say(self, text: str) -> None:
         self.log.warning("%s", text)
@@ -93,11 +130,10 @@ class Desk:
         status = self.status(action)
         try:
             self.folder.write_status(status)
-            self._failed_status = False
+            self._heal("status.json")
         except StorageError as error:
-            if not self._failed_status:
+            if self._ail("status.json"):
                 self.log.warning("%s", error)
-            self._failed_status = True
         self._on_status(status)
 
     def status(self, action: WriteStatus) -> RunStatus:
@@ -130,13 +166,31 @@ class Desk:
         )
 
     def conclude(self, action: Conclude) -> None:
-        """Merge the segments into results.h5 and give the result."""
+        """Give the result, whatever becomes of the files; then merge the segments into results.h5."""
         status = self.status(WriteStatus("done"))
         try:
-            self.segment.close()
-            self.folder.end_life(action.exit_code)
-            write_results(self.folder.path)
+            self._on_result(RunResult.of(status, self.root, self.folder.path, action.exit_code))
+        finally:
+            self._try("the segment was not closed", self.segment.close)
+            self._try("the end of this life was not noted", lambda: self.folder.end_life(action.exit_code))
+            self._try("results.h5 was not written", lambda: write_results(self.folder.path))
+
+    def _try(self, failure: str, task: Callable[[], object]) -> None:
+        """Do what the run can end without: no evaluation hangs on it."""
+        try:
+            task()
         except StorageError as error:
-            text = f"results.h5 was not written: {error}; `osprey export --format hdf5` makes it from the segments"
-            self._say(text)
-        self._on_result(RunResult.of(status, self.root, self.folder.path, action.exit_code))
+            self._say(f"{failure}: {error}; {EXPORT_HINT}")
+        except Exception as error:  # of h5py, NumPy or the system: nobody may lose the exit code for it
+            self.log.exception("%s", failure)
+            self._say(f"{failure}: {type(error).__name__}: {error}; {EXPORT_HINT}")
+
+
+def part_of(action: Append, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.float64], Any, dict[int, str]]:
+    """Return rows [start, stop) as `Segment.append` takes them; what belongs to no row goes with the last ones."""
+    n = len(action.records)
+    if (start, stop) == (0, n):
+        return action.records, action.values, action.blocks, action.reasons
+    mine, before = (set(action.records["id"][rows].tolist()) for rows in (slice(start, stop), slice(start)))
+    reasons = {id: text for id, text in action.reasons.items() if id in mine or (stop == n and id not in before)}
+    return action.records[start:stop], action.values[start:stop], action.blocks if stop == n else None, reasons

@@ -10,6 +10,7 @@ from pathlib import Path
 from osprey_mpi.errors import StorageError
 
 LOCKED = frozenset({errno.EAGAIN, errno.ENOLCK, 524})  # 524: ENOTSUPP of the Linux kernel, seen on Lustre and GPFS
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOCK_HINT = (
     "if no other program uses it, the filesystem does not support locks: set HDF5_USE_FILE_LOCKING=FALSE and try again"
 )
@@ -52,6 +53,11 @@ def storage_error(path: Path, error: BaseException, verb: str = "written", owner
         parts.append(room(path))
         parts.append(_HINTS.get(number or 0, "what was written before is safe: `osprey resume` continues the run"))
     return StorageError("; ".join(parts))
+
+
+def is_full(error: StorageError) -> bool:
+    """Tell whether there was no room: less may fit."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:

@@ -252,6 +252,21 @@ def test_an_error_of_the_disk_stops_the_run_and_the_rows_are_tried_again() -> No
                 drive(Appended(action.serial, "no space left"))
     assert any("could not be written" in a.text for a in _kinds(rest, Log)) and rest[-1] == Finish(75)
     assert len(_kinds(rest, Append)) <= 9, "tried again once a second, not at every tick"
+    assert not [a for a in _kinds(rest, Log) if a.text == "no space left"], "said once"
+
+
+def test_a_disk_that_takes_rows_again_is_told_of_once() -> None:
+    drive = Driver()
+    drive(Want(100))
+    drive(drive.done(1, 0))
+    said: list[str] = []
+    for error in ("no space left", "no space left", "", "", "no space left"):
+        drive.now += 1.0
+        drive(drive.done(1, int(drive.now)))
+        for append in _kinds(drive(Tick()), Append):
+            said += [log.text for log in _kinds(drive(Appended(append.serial, error)), Log)]
+    again = "writing again: all rows so far are on disk"
+    assert said == ["no space left", "stopping: no space left", again, "no space left"]
 
 
 def test_a_disk_that_fills_at_the_very_end_is_the_reason_not_the_budget() -> None:

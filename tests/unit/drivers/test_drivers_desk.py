@@ -1,0 +1,197 @@
+"""The desk on a bad disk: what fits is kept and written once, trouble is said once, and the result is always given."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from osprey_mpi.config import config_from_mapping
+from osprey_mpi.continuity.budget import BudgetRule
+from osprey_mpi.continuity.events import Append, Conclude, WriteCheckpoint, WriteStatus
+from osprey_mpi.continuity.records import BLOCK, RECORD, Status
+from osprey_mpi.continuity.root import Root, RootSettings
+from osprey_mpi.drivers import desk as module
+from osprey_mpi.drivers.desk import Desk
+from osprey_mpi.drivers.outcome import RunResult
+from osprey_mpi.errors import StorageError
+from osprey_mpi.search.space import Space
+from osprey_mpi.storage.files import storage_error
+from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.reading import read_segment
+from osprey_mpi.storage.status import read_status
+
+CONFIG = config_from_mapping(
+    {
+        "name": "desk",
+        "objective": {"builtin": "sphere"},
+        "parameters": {"x": {"type": "real", "low": 0, "high": 1}},
+        "budget": {"evaluations": 1000},
+    }
+)
+SPACE = Space(CONFIG.parameters)
+
+
+class Office:
+    """Hold a desk, and a disk under it that takes so many more rows; None: all."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        settings = RootSettings(BudgetRule(1000), SPACE.n_columns)
+        self.root = Root(0, (0,), settings, 0.0)
+        self.results: list[RunResult] = []
+        self.warnings: list[str] = []
+        self.desk = Desk(
+            folder, CONFIG, SPACE, self.root, logging.getLogger("desk"), n_ranks=1, n_workers=1, n_flocks=1,
+            fault_tolerance="none", wall_before_s=0.0, on_status=lambda status: None, on_result=self.results.append,
+            on_warning=self.warnings.append,
+        )  # fmt: skip
+        self.folder = folder
+        self.room: int | None = None
+        self.n_tries = 0
+        self.error = errno.ENOSPC
+        write = self.desk.segment.append
+
+        def append(records: Any, *rest: Any) -> None:
+            self.n_tries += 1
+            if self.room is not None and (len(records) > self.room or self.room == 0):
+                raise full(self.desk.segment.path, self.error)
+            self.room = None if self.room is None else self.room - len(records)
+            write(records, *rest)
+
+        self.desk.segment.append = append  # type: ignore[method-assign]  # a disk of this test
+
+    def ids(self) -> list[int]:
+        return list(read_segment(self.desk.segment.path).records["id"])
+
+    def reasons(self) -> dict[int, str]:
+        data = read_segment(self.desk.segment.path)
+        return {int(row["id"]): data.reason(row) for row in data.reasons}
+
+
+def full(path: Path, number: int) -> StorageError:
+    cause = OSError(number, os.strerror(number))
+    error = storage_error(path, cause)
+    error.__cause__ = cause
+    return error
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Any:
+    with RunFolder.create(tmp_path / "run", CONFIG) as folder:
+        folder.begin_life(1, ["h"])
+        yield Office(folder)
+
+
+def append_of(n: int, serial: int = 1, reasons: dict[int, str] | None = None) -> Append:
+    """Return rows 0 to n - 1, and 1000 to 1009 done without a row."""
+    records = np.zeros(n, RECORD)
+    records["id"], records["status"] = np.arange(n), Status.STOPPED
+    return Append(serial, records, np.full((n, 1), 0.5), np.array([(1000, 10)], BLOCK), reasons or {})
+
+
+def test_what_fits_is_kept_and_nothing_is_written_twice(office: Office) -> None:
+    reasons = {3: "three", 40: "forty", 99: "ninety-nine", 1005: "no row"}
+    office.room = 70
+    error = office.desk.append(append_of(100, 1, reasons)).error
+    assert "No space left on device (errno 28)" in error and "make room" in error
+    assert office.ids() == list(range(68)), "50, then 12 and 6: the room is met to a sixteenth of all rows"
+    assert office.reasons() == {3: "three", 40: "forty"}
+    assert office.desk.status(WriteStatus("running")).n_evaluations == 0, "nothing counts before all of it is durable"
+    assert len(read_segment(office.desk.segment.path).blocks) == 0
+    office.room = 0
+    assert office.desk.append(append_of(100, 2, reasons)).error and office.ids() == list(range(68))
+    office.room = None
+    assert office.desk.append(append_of(120, 3, reasons)).error == ""
+    assert office.ids() == list(range(120)) and office.reasons() == reasons
+    assert read_segment(office.desk.segment.path).blocks.tolist() == [(1000, 10)]
+    assert office.desk.append(append_of(2, 4)).error == "", "the next rows are new ones"
+    assert office.ids() == [*range(120), 0, 1]
+
+
+def test_a_full_disk_is_tried_a_few_times_and_a_broken_one_once(office: Office) -> None:
+    office.room = 0
+    assert office.desk.append(append_of(10_000)).error and office.n_tries == 5
+    office.n_tries, office.error = 0, errno.EIO
+    assert "the file server failed" in office.desk.append(append_of(10_000)).error and office.n_tries == 1
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_part_without_halves_is_tried_once(office: Office, n: int) -> None:
+    office.room = 0
+    assert office.desk.append(append_of(n)).error and office.n_tries == 1
+
+
+def test_a_file_that_cannot_be_written_is_told_of_once_until_it_can(
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("no space left")
+
+    checkpoint = WriteCheckpoint({}, {"n_evaluations": 0})
+    for _ in range(2):
+        with monkeypatch.context() as patch, caplog.at_level(logging.INFO):
+            patch.setattr(module, "write_checkpoint", refuse)
+            patch.setattr(office.folder, "write_status", refuse)
+            for _ in range(3):
+                office.desk.write_checkpoint(checkpoint)
+                office.desk.write_status(WriteStatus("running"))
+        with caplog.at_level(logging.INFO):
+            for _ in range(2):
+                office.desk.write_checkpoint(checkpoint)
+                office.desk.write_status(WriteStatus("running"))
+    healed = ["checkpoint.h5 can be written again", "status.json can be written again"]
+    assert [record.getMessage() for record in caplog.records] == 2 * ["no space left", "no space left", *healed]
+    assert office.warnings == ["no space left", "no space left"], "of the checkpoint: status.json is for the log"
+    assert read_status(office.folder.path) is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StorageError("no space left"), "no space left"),
+        (OSError("bad file"), "OSError: bad file"),
+        (TypeError("no dtype"), "TypeError: no dtype"),
+        (MemoryError("8 TB"), "MemoryError: 8 TB"),
+    ],
+)
+def test_the_result_is_given_whatever_happens_to_the_files(
+    office: Office, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "write_results", fail)
+    office.desk.conclude(Conclude(75))
+    assert [result.exit_code for result in office.results] == [75]
+    hint = "`osprey export --format hdf5` makes results.h5 from the segments"
+    assert office.warnings == [f"results.h5 was not written: {text}; {hint}"]
+    assert office.folder.run["lives"][0]["exit_code"] == 75
+
+
+def test_the_files_are_finished_where_the_result_cannot_be_given(office: Office) -> None:
+    def fail(result: RunResult) -> None:
+        raise StorageError("the output cannot be written to stdout")
+
+    office.desk.append(append_of(3))
+    office.desk._on_result = fail
+    with pytest.raises(StorageError, match="stdout"):
+        office.desk.conclude(Conclude(0))
+    assert (office.folder.path / "results.h5").is_file() and office.warnings == []
+
+
+def test_each_file_is_finished_though_another_one_cannot_be(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("torn")
+
+    tasks: list[Callable[[], None]] = []
+    monkeypatch.setattr(office.desk.segment, "close", fail)
+    monkeypatch.setattr(office.folder, "end_life", lambda code: tasks.append(code))
+    office.desk.conclude(Conclude(0))
+    assert tasks == [0] and (office.folder.path / "results.h5").is_file()
+    assert [text.partition(";")[0] for text in office.warnings] == ["the segment was not closed: RuntimeError: torn"]
