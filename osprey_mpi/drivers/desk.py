@@ -17,6 +17,7 @@ from osprey_mpi.config import Config
 from osprey_mpi.continuity.events import Append, Appended, Conclude, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.continuity.root import Root
+from osprey_mpi.drivers.opening import tally_of
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import StorageError
 from osprey_mpi.search.space import Space
@@ -24,6 +25,7 @@ from osprey_mpi.storage.checkpoint import write_checkpoint
 from osprey_mpi.storage.files import is_full
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.results import write_results
+from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State
 
@@ -51,7 +53,7 @@ class Desk:
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
         self._busy_s = 0.0
-        self._n_written = 0  # of the rows that come again, already on disk
+        self._n_written = self._n_counted = 0  # of the rows that come again: already on disk, and in `_durable`
         self._shown_reasons: set[str] = set()
         self._ailing: set[str] = set()  # files that could not be written the last time
 
@@ -67,7 +69,7 @@ class Desk:
         self._n_written = 0
         self._busy_s += action.elapsed_s
         # Between append() and now nothing was tallied: the loop runs one event at a time.
-        self._durable = seen
+        self._durable, self._n_counted = seen, 0
         return Appended(action.serial)
 
     def _write_rows(self, action: Append) -> None:
@@ -137,9 +139,12 @@ class Desk:
         self._on_status(status)
 
     def status(self, action: WriteStatus) -> RunStatus:
-        """Return the status as it is."""
-        n_evaluations, counts, best = self._durable
+        """Return the status as it is; where the last rows were written in part, an ended run is counted anew."""
         state = State(action.state)
+        if self._n_counted < self._n_written and not state.is_active:
+            tally = tally_of(read_run(self.folder.path))
+            self._durable, self._n_counted = (tally.n_evaluations, tally.counts, tally.best), self._n_written
+        n_evaluations, counts, best = self._durable
         elapsed_s = time.monotonic() - self._began
         available_s = max(elapsed_s, 1e-9) * max(self._n_workers, 1)
         budget: dict[str, Any] = self.config.budget.model_dump(exclude_none=True)

@@ -93,6 +93,31 @@ class Overlay(io.RawIOBase):
         return True
 
 
+class Sink(Overlay):
+    """Write to the file until that fails; from then on in memory, because h5py crashes where a file object raises."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        if self.error is None:
+            try:
+                write_all(self._fd, data, self._position)
+            except OSError as error:
+                self.error = error
+            else:
+                self._position += len(data)
+                self.size = max(self.size, self._position)
+                return len(data)
+        return super().write(data)
+
+    def finish(self) -> None:
+        """Give the file its size and sync it. Raises OSError, that of the first write that failed."""
+        if self.error is not None:
+            raise self.error
+        os.ftruncate(self._fd, self.size)
+        os.fsync(self._fd)
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """Hold the writes that bring a file from one state to the next. size_bytes: of the file afterwards."""

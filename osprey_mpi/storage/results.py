@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage.files import discard, replace, storage_error, temporary
 from osprey_mpi.storage.folder import RunFolder
-from osprey_mpi.storage.journal import LIBVER
+from osprey_mpi.storage.journal import LIBVER, Sink
 from osprey_mpi.storage.netcdf import texts, write_scale, write_variable
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.rows import Rows, read_run
@@ -54,11 +53,11 @@ def write_results(folder: Path, rows: Rows | None = None, output: Path | None = 
     path = run.path / "results.h5" if output is None else Path(output).absolute()
     new = temporary(path)
     try:
-        with new.open("w+b") as raw:  # a Python file: HDF5 takes no lock on it
-            with h5py.File(raw, "w", libver=LIBVER) as file:
+        with new.open("w+b", buffering=0) as raw:
+            sink = Sink(raw.fileno())  # a Python file: HDF5 takes no lock on it
+            with h5py.File(sink, "w", libver=LIBVER) as file:
                 _write(file, rows, run)
-            raw.flush()
-            os.fsync(raw.fileno())
+            sink.finish()
         replace(new, path)
     except (OSError, RuntimeError) as error:
         discard(new)

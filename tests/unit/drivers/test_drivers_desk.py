@@ -103,6 +103,8 @@ def test_what_fits_is_kept_and_nothing_is_written_twice(office: Office) -> None:
     assert office.ids() == list(range(68)), "50, then 12 and 6: the room is met to a sixteenth of all rows"
     assert office.reasons() == {3: "three", 40: "forty"}
     assert office.desk.status(WriteStatus("running")).n_evaluations == 0, "nothing counts before all of it is durable"
+    ended = office.desk.status(WriteStatus("stopped"))
+    assert (ended.n_evaluations, ended.counts["stopped"]) == (68, 68), "what a resume will find"
     assert len(read_segment(office.desk.segment.path).blocks) == 0
     office.room = 0
     assert office.desk.append(append_of(100, 2, reasons)).error and office.ids() == list(range(68))
@@ -110,6 +112,7 @@ def test_what_fits_is_kept_and_nothing_is_written_twice(office: Office) -> None:
     assert office.desk.append(append_of(120, 3, reasons)).error == ""
     assert office.ids() == list(range(120)) and office.reasons() == reasons
     assert read_segment(office.desk.segment.path).blocks.tolist() == [(1000, 10)]
+    assert office.desk.status(WriteStatus("stopped")).n_evaluations == 0, "the root's count again, which is 0 here"
     assert office.desk.append(append_of(2, 4)).error == "", "the next rows are new ones"
     assert office.ids() == [*range(120), 0, 1]
 

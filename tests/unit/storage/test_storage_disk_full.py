@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from osprey_mpi.config import Config
 from osprey_mpi.errors import EnvironmentFault, StorageError
+from osprey_mpi.search.space import Space
 from osprey_mpi.storage.checkpoint import load_checkpoint, write_checkpoint
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.reading import read_segment
@@ -109,3 +112,43 @@ def test_a_new_run_on_a_full_disk_leaves_nothing_behind(small_disk: Path, config
             return
         ballast.unlink()
     pytest.fail("48 KiB are too little for a new run")
+
+
+MERGE = """
+import os, sys
+from pathlib import Path
+from osprey_mpi.errors import StorageError
+from osprey_mpi.storage.results import write_results
+run, disk = Path(sys.argv[1]), Path(sys.argv[2])
+for room in range(0, 320, 8):
+    free = os.statvfs(disk).f_bavail * 4096
+    (disk / "ballast").write_bytes(bytes(max(0, free - room * 1024)))
+    try:
+        write_results(run, output=disk / "results.h5")
+    except StorageError as error:
+        print(error)
+    (disk / "ballast").unlink()
+"""
+
+
+def test_results_that_do_not_fit_are_an_error_and_no_crash(
+    small_disk: Path, tmp_path: Path, config: Config, rows: Any
+) -> None:
+    """In a process of its own: h5py ends it by SIGSEGV where a file object raises in the middle of a close."""
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        folder.begin_life(1, ["h"])
+        segment = Segment(folder.segment_path(1), Space(config.parameters).columns, 1, 1)
+        records, values = rows(range(1000), width=segment.n_columns)
+        segment.append(records, np.zeros_like(values))
+    done = subprocess.run(
+        [sys.executable, "-c", MERGE, str(tmp_path / "run"), str(small_disk)], capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    failures = done.stdout.splitlines()
+    assert len(failures) > 10, "results of some 200 kB"
+    start = f"{small_disk / 'results.h5'} cannot be written: No space left on device (errno 28); "
+    assert all(line.startswith(start) for line in failures)
+    with h5py.File(small_disk / "results.h5") as file:
+        assert file["evaluations/evaluation"].shape == (1000,)
+    assert [path.name for path in small_disk.iterdir()] == ["results.h5"]
