@@ -10,6 +10,7 @@ from typing import Any
 
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.report.load import Run, typed
+from osprey_mpi.search.streams import evaluation_seeds
 from osprey_mpi.storage.status import plain
 
 _FIELDS = ("id", "status", "cost", "violation", "rank", "flock", "attempt", "generation", "t_start_s", "t_end_s")
@@ -25,20 +26,22 @@ def csv_parts(run: Run) -> Iterator[str]:
         column.parameter if column.index is None else f"{column.parameter}[{column.index}]"
         for column in run.rows.columns
     ]
-    writer.writerow([*_FIELDS, "reason", *names])
+    writer.writerow([*_FIELDS, "seed", "reason", *names])
     for fields, parameters in _parts(run):
         flat: list[list[Any]] = []
         for values in parameters.values():
             is_array = bool(values) and isinstance(values[0], list)
             flat += [list(column) for column in zip(*values, strict=True)] if is_array else [values]
-        reasons = [run.rows.reasons.get(id, "") for id in fields["id"]]
-        writer.writerows(map(_csv_row, zip(*fields.values(), reasons, *flat, strict=True)))
+        writer.writerows(map(_csv_row, zip(*fields.values(), *flat, strict=True)))
         yield _taken(buffer)
     yield _taken(buffer)
 
 
 def json_parts(run: Run) -> Iterator[str]:
-    """Yield one JSON object: the run, its best result, and its evaluations with typed parameters; NaN is null."""
+    """Yield one JSON object: the run, its best result, its evaluations with typed parameters.
+
+    NaN, and the reason of an evaluation that ended well, are null.
+    """
     head = {
         "name": run.facts["name"],
         "state": str(run.state),
@@ -54,9 +57,6 @@ def json_parts(run: Run) -> Iterator[str]:
         lines: list[str] = []
         for row in range(len(fields["id"])):
             item = {name: values[row] for name, values in fields.items()}
-            reason = run.rows.reasons.get(item["id"])
-            if reason is not None:
-                item["reason"] = reason
             item["parameters"] = {name: values[row] for name, values in parameters.items() if _is_active(values[row])}
             lines.append(separator + _json(item))
             separator = ",\n"
@@ -69,6 +69,8 @@ def _parts(run: Run) -> Iterator[tuple[dict[str, list[Any]], dict[str, list[Any]
         records = run.rows.records[start : start + _PART]
         fields: dict[str, list[Any]] = {name: records[name].tolist() for name in _FIELDS}
         fields["status"] = [_NAMES.get(status, str(status)) for status in fields["status"]]
+        fields["seed"] = evaluation_seeds(run.seed, records["id"]).tolist()
+        fields["reason"] = [run.rows.reasons.get(id) for id in fields["id"]]
         yield fields, typed(run.rows, start, start + _PART)
 
 

@@ -27,6 +27,11 @@ class Run:
     rows: Rows
 
     @property
+    def seed(self) -> int:
+        """Return the seed of the run."""
+        return int(self.facts["config"]["config"]["seed"])
+
+    @property
     def best(self) -> dict[str, Any] | None:
         """Return the best result: id, cost, violation, rank, t_end_s and its parameters by name; None without one."""
         index = self.rows.best_index

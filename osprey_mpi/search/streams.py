@@ -81,3 +81,8 @@ def latent(seed: int, first: int, n: int, space: Dimensions) -> Floats:
 def evaluation_seed(seed: int, evaluation: int) -> int:
     """Draw the seed (63 bit) that the objective of one evaluation gets."""
     return int(stream(seed, evaluation, Purpose.OBJECTIVE).integers(0, 2**63, dtype=np.int64, endpoint=False))
+
+
+def evaluation_seeds(seed: int, evaluations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Draw the seed of each of these evaluations, (n,)."""
+    return np.fromiter((evaluation_seed(seed, id) for id in evaluations.tolist()), np.int64, len(evaluations))

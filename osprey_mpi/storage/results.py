@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.search.columns import Column
+from osprey_mpi.search.streams import evaluation_seeds
 from osprey_mpi.storage.files import discard, replace, storage_error, temporary
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.journal import LIBVER, Sink
@@ -71,7 +72,7 @@ def _write(file: Any, rows: Rows, run: RunFolder) -> None:
     seed, yaml = int(stored["config"]["seed"]), str(stored["source_text"])
     _provenance(file, facts)
     file.attrs["seed"] = seed
-    seeds = _seeds(seed, rows.records["id"])
+    seeds = evaluation_seeds(seed, rows.records["id"])
     _evaluations(file.create_group("evaluations", track_order=True), rows.records, rows.values, rows.columns)
     write_variable(file["evaluations"], "seed", seeds, (_DIMENSION,), long_name="seed that the objective got")
     why = texts(rows.reasons.get(id, "") for id in rows.records["id"].tolist())
@@ -130,9 +131,3 @@ def _evaluations(group: Any, records: NDArray[Any], values: NDArray[np.float64],
         variable = write_variable(group, parameter.name, data, dims, **attributes)
         if fill is not None:
             variable.attrs.create("_FillValue", fill, dtype=data.dtype)
-
-
-def _seeds(seed: int, ids: NDArray[Any]) -> NDArray[np.int64]:
-    from osprey_mpi.search.streams import evaluation_seed
-
-    return np.fromiter((evaluation_seed(seed, id) for id in ids.tolist()), np.int64, len(ids))

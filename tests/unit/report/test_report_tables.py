@@ -20,6 +20,7 @@ from osprey_mpi.report.load import load, typed
 from osprey_mpi.report.render import cell, plain_table, report_json, tables_of, write_report
 from osprey_mpi.report.tables import Table
 from osprey_mpi.search.space import Space
+from osprey_mpi.search.streams import evaluation_seed
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import State
@@ -127,7 +128,8 @@ def test_csv_is_rfc_4180(run: Path) -> None:
     assert len(rows) == 7 and list(rows[0])[-6:] == ["x[0]", "x[1]", "n", "opt", "on", "degree"]
     assert rows[1] | {"reason": ""} == {
         "id": "1", "status": "ok", "cost": "4.0", "violation": "0.0", "rank": "2", "flock": "0", "attempt": "0",
-        "generation": "0", "t_start_s": "0.0", "t_end_s": "1.0", "reason": "", "x[0]": "0.125", "x[1]": "0.0625",
+        "generation": "0", "t_start_s": "0.0", "t_end_s": "1.0", "seed": str(evaluation_seed(0, 1)), "reason": "",
+        "x[0]": "0.125", "x[1]": "0.0625",
         "n": "2", "opt": 'a "quoted", ß', "on": "false", "degree": "",
     }  # fmt: skip
     assert rows[2]["cost"] == "" and rows[2]["status"] == "failed"
@@ -139,6 +141,10 @@ def test_json_is_strict_and_typed(run: Path) -> None:
     assert data["n_evaluations"] == 6 and data["best"]["parameters"]["opt"] == "adam"
     assert [row["id"] for row in data["evaluations"]] == list(range(7))
     assert data["evaluations"][2]["cost"] is None
+    assert len({tuple(row) for row in data["evaluations"]}) == 1, "every row has the same keys"
+    reasons = [row["reason"] for row in data["evaluations"]]
+    assert reasons[:2] == [None, None] and reasons[2] == 'ValueError: ß is bad\n  File "user.py", line 7, in f'
+    assert [row["seed"] for row in data["evaluations"]] == [evaluation_seed(0, id) for id in range(7)]
     assert data["evaluations"][1]["parameters"] == {
         "x": [0.125, 0.0625], "n": 2, "opt": 'a "quoted", ß', "on": False,
     }  # fmt: skip
