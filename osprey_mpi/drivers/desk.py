@@ -27,7 +27,7 @@ from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.results import write_results
 from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.segment import Segment
-from osprey_mpi.storage.status import Best, RunStatus, State
+from osprey_mpi.storage.status import Best, RunStatus, State, idle_share
 
 EPOCH = 1  # of the root within this life
 EXPORT_HINT = "`osprey export --format hdf5` makes results.h5 from the segments"
@@ -52,7 +52,7 @@ class Desk:
         self._wall_before_s, self._began = wall_before_s, time.monotonic()
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
-        self._busy_s = 0.0
+        self._busy_s, self._first_s, self._last_s, self._is_whole = 0.0, np.inf, -np.inf, True
         self._n_written = self._n_counted = 0  # of the rows that come again: already on disk, and in `_durable`
         self._shown_reasons: set[str] = set()
         self._ailing: set[str] = set()  # files that could not be written the last time
@@ -67,10 +67,22 @@ class Desk:
         except StorageError as error:
             return Appended(action.serial, str(error))
         self._n_written = 0
-        self._busy_s += action.elapsed_s
+        self._note_times(action)
         # Between append() and now nothing was tallied: the loop runs one event at a time.
         self._durable, self._n_counted = seen, 0
         return Appended(action.serial)
+
+    def _note_times(self, action: Append) -> None:
+        """Note how long the ranks evaluated, and the span of it, known where each evaluation has a row."""
+        self._busy_s += action.elapsed_s
+        timed = action.records[np.isfinite(action.records["t_end_s"] - action.records["t_start_s"])]
+        self._first_s = min(self._first_s, float(timed["t_start_s"].min(initial=np.inf)))
+        self._last_s = max(self._last_s, float(timed["t_end_s"].max(initial=-np.inf)))
+        self._is_whole = self._is_whole and not len(action.blocks)
+
+    def _idle_share(self, elapsed_s: float) -> float | None:
+        span_s = self._last_s - self._first_s if self._is_whole else elapsed_s
+        return idle_share(self._busy_s, span_s * self._n_workers) if self._busy_s else None
 
     def _write_rows(self, action: Append) -> None:
         """Write all rows, or as many as there is room for: those are passed over when they come again."""
@@ -146,7 +158,6 @@ class Desk:
             self._durable, self._n_counted = (tally.n_evaluations, tally.counts, tally.best), self._n_written
         n_evaluations, counts, best = self._durable
         elapsed_s = time.monotonic() - self._began
-        available_s = max(elapsed_s, 1e-9) * max(self._n_workers, 1)
         budget: dict[str, Any] = self.config.budget.model_dump(exclude_none=True)
         return RunStatus(
             state=state,
@@ -166,7 +177,7 @@ class Desk:
             host=socket.gethostname(),
             pid=os.getpid(),
             fault_tolerance=self._fault_tolerance,
-            idle_share=max(0.0, 1.0 - self._busy_s / available_s) if self._busy_s else None,
+            idle_share=self._idle_share(elapsed_s),
             version=__version__,
         )
 

@@ -55,6 +55,8 @@ def head(run: Run) -> list[str]:
     if run.status is not None and run.status.reason:
         lines.append(f"reason: {run.status.reason}")
     lines.append(f"evaluations: {run.rows.n_evaluations}")
+    if run.status is not None:
+        lines.append(ranks_line(run.status))
     if run.best is None:
         lines.append("no evaluation has given a usable result yet")
     return [*lines, *(f"note: {note}" for note in run.rows.notes)]
@@ -67,6 +69,7 @@ def report_json(run: Run) -> dict[str, Any]:
         "path": str(run.path),
         "state": str(run.state),
         "n_evaluations": run.rows.n_evaluations,
+        "idle_share": None if run.status is None else run.status.idle_share,
         "counts": run.rows.counts,
         "best": run.best,
         "tables": {
@@ -151,6 +154,13 @@ def cell(value: Any, column: str = "") -> str:
     return str(value)
 
 
+def ranks_line(status: RunStatus) -> str:
+    """Return the ranks of the newest life and which part of their time they had nothing to evaluate."""
+    life = f" in life {status.life}" if status.life > 1 else ""
+    idle = "" if status.idle_share is None else f", {status.idle_share:.1%} idle{life}"
+    return f"ranks: {status.n_ranks} in {counted(status.n_flocks, 'flock')}{idle}"
+
+
 def status_lines(name: str, path: Any, status: RunStatus | None, state: State, now_unix_s: float) -> list[str]:
     """Return what `status` prints as text."""
     lines = [f"{name} in {path}", f"state: {INTERRUPTED if state is State.INTERRUPTED else state}"]
@@ -166,8 +176,7 @@ def status_lines(name: str, path: Any, status: RunStatus | None, state: State, n
     if status.best is not None:
         lines.append(f"best cost: {cell(status.best.cost)} (evaluation {status.best.id})")
         lines += [f"  {key}: {cell(value)}" for key, value in list(status.best.parameters.items())[:_SHOWN_PARAMETERS]]
-    idle = "" if status.idle_share is None else f", {status.idle_share:.1%} idle"
-    lines.append(f"ranks: {status.n_ranks} in {counted(status.n_flocks, 'flock')}{idle}")
+    lines.append(ranks_line(status))
     lines.append(f"life: {status.life}, epoch: {status.epoch}, running time: {status.wall_s:.1f} s")
     lines.append(f"host: {status.host}, process {status.pid}, fault tolerance: {status.fault_tolerance}")
     lines.append(f"written {max(0.0, now_unix_s - status.updated_unix_s):.1f} s ago")

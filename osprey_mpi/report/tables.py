@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.storage.rows import Rows
+from osprey_mpi.storage.status import idle_share
 from osprey_mpi.words import counted
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -128,8 +129,7 @@ def by(rows: Rows, key: str, limit: int = 16) -> Table:
     available_s = _available_s(calls, group, lives)
     body: list[tuple[Any, ...]] = []
     for index, name in enumerate(names.tolist()):
-        is_known = is_whole and available_s[index] > 0
-        idle = max(0.0, 1 - float(busy_s[index] / available_s[index])) if is_known else None
+        idle = idle_share(float(busy_s[index]), float(available_s[index])) if is_whole else None
         body.append((name, n_rows[name], float(mean_s[index]), idle))
     slowest = sorted(sorted(body, key=lambda row: -row[2])[:limit])
     return Table(title, columns, slowest, f"the {limit} slowest of {len(body)}" if len(body) > limit else "")

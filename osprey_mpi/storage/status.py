@@ -48,8 +48,8 @@ class RunStatus:
     """Hold one status of a run.
 
     exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. budget: the limits of the
-    config that are set. wall_s: over all lives. idle_share: of the evaluating ranks' time, None before the first
-    evaluation. fault_tolerance: "ulfm" or "none".
+    config that are set. wall_s: over all lives. idle_share: of this life, None before the first evaluation.
+    fault_tolerance: "ulfm" or "none".
     """
 
     state: State
@@ -87,6 +87,14 @@ class RunStatus:
             best = known["best"]
             known["best"] = Best(best["cost"], best["violation"], best["parameters"], best["id"])
         return cls(**known)
+
+
+def idle_share(busy_s: float, available_s: float) -> float | None:
+    """Return which part of their time evaluating ranks had nothing to evaluate; None where they had no time.
+
+    busy_s: in evaluations; available_s: from the first start of an evaluation in a life to the last end, for each rank.
+    """
+    return max(0.0, 1.0 - busy_s / available_s) if available_s > 0.0 else None
 
 
 def plain(value: Any) -> Any:

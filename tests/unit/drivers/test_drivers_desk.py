@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import logging
 import os
@@ -21,6 +22,9 @@ from osprey_mpi.drivers import desk as module
 from osprey_mpi.drivers.desk import Desk
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import StorageError
+from osprey_mpi.report import tables
+from osprey_mpi.report.load import load
+from osprey_mpi.report.render import head, report_json, status_lines
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.files import storage_error
 from osprey_mpi.storage.folder import RunFolder
@@ -198,3 +202,29 @@ def test_each_file_is_finished_though_another_one_cannot_be(office: Office, monk
     office.desk.conclude(Conclude(0))
     assert tasks == [0] and (office.folder.path / "results.h5").is_file()
     assert [text.partition(";")[0] for text in office.warnings] == ["the segment was not closed: RuntimeError: torn"]
+
+
+def test_the_idle_share_is_that_of_the_report(office: Office) -> None:
+    """One rank starts at 2 s, evaluates for 1 s, waits for 1 s, and evaluates for 2 s."""
+    assert office.desk.status(WriteStatus("running")).idle_share is None
+    records = np.zeros(2, RECORD)
+    records["id"], records["t_start_s"], records["t_end_s"] = (0, 1), (2.0, 4.0), (3.0, 6.0)
+    office.desk.append(Append(1, records, np.zeros((2, 1)), np.empty(0, BLOCK), {}, elapsed_s=3.0))
+    status = office.desk.status(WriteStatus("running"))
+    assert status.idle_share == 0.25
+    office.desk.write_status(WriteStatus("done"))
+    run = load(office.folder.path)
+    assert tables.by(run.rows, "rank").rows == [(0, 2, 1.5, status.idle_share)]
+    assert "ranks: 1 in 1 flock, 25.0% idle" in head(run) and report_json(run)["idle_share"] == 0.25
+    lines = status_lines("desk", run.path, run.status, run.state, 0.0)
+    assert "ranks: 1 in 1 flock, 25.0% idle" in lines
+    later = dataclasses.replace(status, life=2)
+    assert "ranks: 1 in 1 flock, 25.0% idle in life 2" in status_lines("desk", run.path, later, run.state, 0.0)
+
+
+def test_without_a_row_for_each_evaluation_the_idle_share_is_that_of_the_whole_life(office: Office) -> None:
+    records = np.zeros(1, RECORD)
+    records["t_end_s"] = 1.0
+    office.desk._began -= 1000.0
+    office.desk.append(Append(1, records, np.zeros((1, 1)), np.array([(1, 9)], BLOCK), {}, elapsed_s=250.0))
+    assert office.desk.status(WriteStatus("running")).idle_share == pytest.approx(0.75, abs=0.01)
