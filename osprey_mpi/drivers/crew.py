@@ -12,7 +12,6 @@ from osprey_mpi.comm import startup
 from osprey_mpi.comm.bell import Bell
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
-from osprey_mpi.continuity.budget import BudgetRule
 from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
 from osprey_mpi.continuity.leader import Leader, LeaderSettings
@@ -22,6 +21,7 @@ from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
 from osprey_mpi.drivers.logs import usage_logged
 from osprey_mpi.drivers.loop import Loop, Machine
+from osprey_mpi.drivers.opening import budget_of
 from osprey_mpi.drivers.progress import Progress
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate import make_evaluator
@@ -171,11 +171,8 @@ class Crew:
     def _root(self, now: float) -> Root:
         config, opened = self.session.config, self.session.opened
         assert opened is not None
-        budget = BudgetRule(
-            config.budget.evaluations, config.budget.walltime_s, config.budget.target, config.budget.stagnation
-        )
         settings = RootSettings(
-            budget, self.session.space.n_columns, self.exact, config.output.results_interval_s,
+            budget_of(config), self.session.space.n_columns, self.exact, config.output.results_interval_s,
             config.checkpoint.interval_s, config.continuity.suspect_after_s, config.continuity.lost_after_s,
         )  # fmt: skip
         return Root(

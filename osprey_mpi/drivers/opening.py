@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.config import Config
 from osprey_mpi.config.parameters import INTEGER_LIMIT
+from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Best
 from osprey_mpi.continuity.records import Status
@@ -131,7 +132,31 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     status, _ = folder.observe()
     opened.wall_before_s = 0.0 if status is None else status.wall_s
     opened.redo = redo_of(rows, space, request.retry)
+    if is_over := over(opened):
+        opened.notes = [is_over]
     return opened
+
+
+def budget_of(config: Config) -> BudgetRule:
+    """Return the budget of a config."""
+    budget = config.budget
+    return BudgetRule(budget.evaluations, budget.walltime_s, budget.target, budget.stagnation)
+
+
+def over(opened: Opened) -> str:
+    """Say that a run has met its budget before it goes on, and which; '' if it has not."""
+    budget = opened.config.budget
+    if opened.redo.missing.n:
+        return ""
+    match budget_of(opened.config).verdict(opened.tally, 0.0):
+        case Reason.EVALUATIONS:
+            done = f"all {budget.evaluations} evaluations of its budget are on disk"
+            return f"the run is over, {done}: give it more with --max-evaluations"
+        case Reason.TARGET:
+            return f"the run is over, its target {budget.target:g} is met"
+        case Reason.STAGNATION:
+            return f"the run is over, its best cost has stood for {budget.stagnation} evaluations"
+    return ""
 
 
 def tally_of(rows: Rows) -> Tally:

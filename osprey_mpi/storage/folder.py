@@ -287,10 +287,19 @@ def _refuse_used(path: Path, overwrite: bool, is_ours: bool = False) -> None:
     if is_run and not is_ours and is_held(path / ".lock"):
         raise UsageError(f"{path} is in use by {describe(read_holder(path / '.lock'))}")
     if not overwrite:
-        what = "holds a run: continue it with `osprey resume`, or" if is_run else "is not empty:"
+        what = _what_it_holds(path) if is_run else "is not empty:"
         raise UsageError(f"{path} {what} choose another folder" + (" or --overwrite" if is_run else ""))
     if not is_run:
         raise UsageError(f"{path} is not empty and not the folder of a run: --overwrite does not touch it")
+
+
+def _what_it_holds(path: Path) -> str:
+    """Say what can be done with the run in a folder: one that has met its budget does not go on."""
+    status = read_status(path)
+    if status is None or status.state not in (State.DONE, State.FAILED) or status.reason == "walltime":
+        return "holds a run: continue it with `osprey resume`, or"
+    more = "give it more with `osprey resume --max-evaluations`, or " if status.reason == "evaluations" else ""
+    return f"holds a run that is over, ended by: {status.reason}; {more}".rstrip()
 
 
 def _remove_run(path: Path) -> None:

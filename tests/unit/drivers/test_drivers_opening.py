@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from osprey_mpi.config import config_from_mapping
+from osprey_mpi.continuity.records import RECORD, Status
 from osprey_mpi.drivers.opening import open_run
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.errors import UsageError
+from osprey_mpi.search.space import Space
+from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.segment import Segment
 
 
 @pytest.mark.parametrize("n", [-1, 0, 2**53 + 1, 10**30])
@@ -16,3 +23,49 @@ def test_a_budget_that_float64_cannot_count_is_refused(tmp_path: Path, n: int) -
     with pytest.raises(UsageError) as caught:
         open_run(Request(resume=tmp_path, max_evaluations=n))
     assert str(caught.value) == f"--max-evaluations is {n}, must be at least 1 and at most 9007199254740992"
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Any:
+    """Make a run of four evaluations, costs 2, 1, 3 and one that failed."""
+
+    def make(**budget: Any) -> Path:
+        config = config_from_mapping(
+            {
+                "name": "opened",
+                "objective": {"builtin": "sphere"},
+                "parameters": {"x": {"type": "real", "low": 0, "high": 1}},
+                "budget": budget,
+            }
+        )
+        with RunFolder.create(tmp_path / "run", config) as folder:
+            records = np.zeros(4, RECORD)
+            records["id"], records["cost"], records["status"][3] = range(4), (2, 1, 3, np.nan), Status.FAILED
+            segment = Segment(folder.segment_path(1), Space(config.parameters).columns, 1, 1)
+            segment.append(records, np.zeros((4, 1)), None, {3: "why"})
+        return tmp_path / "run"
+
+    return make
+
+
+GOES_ON = "no checkpoint to go on from: the search starts afresh, what was evaluated counts"
+
+
+@pytest.mark.parametrize(
+    ("budget", "request_", "note"),
+    [
+        (
+            {"evaluations": 4}, {},
+            "the run is over, all 4 evaluations of its budget are on disk: give it more with --max-evaluations",
+        ),
+        ({"evaluations": 4}, {"max_evaluations": 5}, GOES_ON),
+        ({"evaluations": 4}, {"retry": ("failed",)}, GOES_ON),
+        ({"evaluations": 9, "target": 1.5}, {}, "the run is over, its target 1.5 is met"),
+        ({"stagnation": 2}, {}, "the run is over, its best cost has stood for 2 evaluations"),
+        ({"evaluations": 9, "walltime": 1}, {}, GOES_ON),
+    ],
+)  # fmt: skip
+def test_a_resume_of_a_run_that_is_over_says_so(make_run: Any, budget: Any, request_: Any, note: str) -> None:
+    opened = open_run(Request(resume=make_run(**budget), **request_))
+    opened.close()
+    assert opened.notes == [note]
