@@ -13,7 +13,7 @@ import pytest
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate.board import Board, Running
-from osprey_mpi.evaluate.context import make_scratch, remove_scratch, scratch_name
+from osprey_mpi.evaluate.context import Context, Silent, make_scratch, remove_scratch, scratch_name
 from osprey_mpi.evaluate.environment import clean_environment
 from osprey_mpi.evaluate.frames import FrameReader, Kind, pack_frame
 from osprey_mpi.evaluate.schema import Schema
@@ -200,3 +200,17 @@ def test_importing_evaluate_and_its_child_is_light():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, cwd=root, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_whether_to_stop_is_asked_anew_as_a_condition_and_as_a_call(tmp_path):
+    class Link(Silent):
+        def stopping(self, id):
+            return stops
+
+    context = Context(0, 1, tmp_path, "name", Link())
+    stops, question = False, context.should_stop
+    assert not context.should_stop and not context.should_stop() and not question and str(question) == "False"
+    stops = True
+    assert context.should_stop and context.should_stop() is True and question
+    stops = False
+    assert context.should_stop, "once told, always told"
