@@ -73,6 +73,13 @@ class EnvironmentFault(OspreyError):
     exit_code = ExitCode.ENVIRONMENT
 
 
+class RunLost(OspreyError):
+    """Report that rank 0 is gone, and with it this life of the run; what is on disk can be resumed."""
+
+    exit_code = ExitCode.STOPPED
+    is_agreed = True  # there is nobody left to agree with
+
+
 class StorageError(OspreyError):
     """Report a file that could not be written or read; the run can be resumed once there is room."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.comm.bell import Bell
+from osprey_mpi.comm.failures import Failures
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -39,6 +40,10 @@ class Channel(Protocol):
     def ring(self) -> None:
         """Wake whom messages have left for since the last call."""
 
+    def lost(self) -> list[int]:
+        """Return the ranks that MPI has seen fail since the last call."""
+        ...
+
     def poll(self) -> list[tuple[int, int, memoryview]]:
         """Return what has arrived: (source, tag, data); complete finished sends."""
         ...
@@ -61,6 +66,9 @@ class NoChannel:
     def ring(self) -> None:
         pass
 
+    def lost(self) -> list[int]:
+        return []
+
     def poll(self) -> list[tuple[int, int, memoryview]]:
         return []
 
@@ -72,11 +80,15 @@ class NoChannel:
 
 
 class MpiChannel:
-    """Use point-to-point messages on one communicator. Receivers on this host are woken by the bell."""
+    """Use point-to-point messages on one communicator. Receivers on this host are woken by the bell.
 
-    def __init__(self, comm: MPI.Intracomm, bell: Bell | None = None) -> None:
+    tolerant: MPI outlives lost ranks. What is on the way to one is dropped.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, bell: Bell | None = None, *, tolerant: bool = False) -> None:
         from mpi4py import MPI
 
+        self._failures, self._error = Failures(comm, tolerant=tolerant), MPI.Exception
         self._comm, self._bell = comm, bell
         self._to_ring: set[int] = set()
         self._any, self._any_tag, self._byte = MPI.ANY_SOURCE, MPI.ANY_TAG, MPI.BYTE
@@ -87,7 +99,16 @@ class MpiChannel:
         # Large messages come in parts, with the sender's help; what it sent after one waits, so that the order is kept.
         self._receiving: list[tuple[MPI.Request, int, int, NDArray[np.uint8]]] = []
 
+    def lost(self) -> list[int]:
+        new = self._failures.look()
+        for rank in new:
+            self._sending.pop(rank, None)
+            self._waiting.pop(rank, None)
+        return new
+
     def send(self, rank: int, tag: int, data: bytes) -> None:
+        if rank in self._failures.lost:
+            return
         waiting = self._waiting.get(rank)
         if waiting or not self.sendable(rank):
             self._waiting.setdefault(rank, deque()).append((tag, data))
@@ -95,7 +116,11 @@ class MpiChannel:
             self._start(rank, tag, data)
 
     def _start(self, rank: int, tag: int, data: bytes) -> None:
-        request = self._comm.Isend((data, len(data), self._byte), dest=rank, tag=tag)
+        try:
+            request = self._comm.Isend((data, len(data), self._byte), dest=rank, tag=tag)
+        except self._error as error:
+            self._forgive(error)
+            return
         self._sending.setdefault(rank, deque()).append((request, data))
         self._to_ring.add(rank)
 
@@ -107,7 +132,7 @@ class MpiChannel:
 
     def sendable(self, rank: int) -> bool:
         sending = self._sending.get(rank)
-        while sending and sending[0][0].Test():
+        while sending and self._is_done(sending[0][0]):
             sending.popleft()
         return not sending or len(sending) < SLOTS
 
@@ -123,8 +148,25 @@ class MpiChannel:
             while waiting and self.sendable(rank):
                 self._start(rank, *waiting.popleft())
 
+    def _is_done(self, request: MPI.Request) -> bool:
+        """Tell whether a request is over, one with a lost rank by its failure."""
+        try:
+            return bool(request.Test())
+        except self._error as error:
+            self._forgive(error)
+            return True
+
+    def _forgive(self, error: MPI.Exception) -> None:
+        """Go on after an error that only says that a rank has failed: `lost` tells of it."""
+        if not self._failures.is_one(error):
+            raise error
+
     def _probe(self) -> MPI.Message | None:
-        return self._comm.Improbe(self._any, self._any_tag, self._status)
+        try:
+            return self._comm.Improbe(self._any, self._any_tag, self._status)
+        except self._error as error:  # until the failure is acknowledged by `lost`
+            self._forgive(error)
+            return None
 
     def poll(self) -> list[tuple[int, int, memoryview]]:
         self._advance()
@@ -141,9 +183,17 @@ class MpiChannel:
         self._receiving, behind = [], set()
         for item in receiving:
             request, source, tag, buffer = item
-            if source in behind or not request.Test():
+            if source in behind:
+                self._receiving.append(item)
+                continue
+            try:
+                is_whole = request.Test()
+            except self._error as error:  # the rest of it will never come
+                self._forgive(error)
+                continue
+            if is_whole:
+                arrived.append((source, tag, buffer.data))
+            else:
                 behind.add(source)
                 self._receiving.append(item)
-            else:
-                arrived.append((source, tag, buffer.data))
         return arrived

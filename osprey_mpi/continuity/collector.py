@@ -143,6 +143,13 @@ class Collector:
                 lost.append(rank)
         return actions, lost
 
+    def bury(self, rank: int) -> tuple[list[Action], list[int]]:
+        """Take note that a rank's process has ended; return what to do and who is newly lost."""
+        member = self.members.get(rank)
+        if member is None or not member.pulse.end() or member.left:
+            return [], []
+        return [Log(f"rank {rank} is lost: its process has ended", warning=True)], [rank]
+
     def acknowledge(self, source: int, incarnation: int, counter: int) -> Send:
         """Tell a member what is durable."""
         self.members[source].durable = (incarnation, counter)

@@ -66,6 +66,13 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerLost:
+    """The process of another rank has ended, as MPI has seen: it will never come back."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The rows of Append number `serial` are on disk after fsync; `error` says why they are not."""
 
@@ -73,7 +80,7 @@ class Appended:
     error: str = ""
 
 
-Event = Received | Evaluated | Reported | Tick | StopAsked | Appended
+Event = Received | Evaluated | Reported | Tick | StopAsked | PeerLost | Appended
 
 
 @dataclass(frozen=True, slots=True)

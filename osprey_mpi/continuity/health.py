@@ -5,7 +5,8 @@
     LOST      silent for lost_after_s, or its deltas have had a gap for that long: its open work is given to others
 
 A sender that comes back goes on where it was: what it did meanwhile are facts, and it gets new orders. One that is lost
-because its deltas do not follow on each other comes back when the next one does.
+because its deltas do not follow on each other comes back when the next one does. One whose process has ended never
+comes back.
 
 Slow is not dead: a sender that cannot answer while it evaluates (`responsive` False) is never judged. Nor does the time
 count in which the judge itself did not run: stopped by its batch system, or held up by a file system.
@@ -71,11 +72,12 @@ class Pulse:
     responsive: bool = True
     health: Health = Health.HEALTHY
     doubted_at: float | None = None  # since when its deltas have a gap
+    gone: bool = False  # its process has ended: what still comes of it are facts, no signs of life
 
     def hear(self, now: float) -> bool:
         """Note a sign of life; return True when the sender had been lost and is back."""
         self.heard_at = max(now, self.heard_at)
-        if self.doubted_at is not None:
+        if self.doubted_at is not None or self.gone:
             return False
         was_lost = self.health is Health.LOST
         self.health = Health.HEALTHY
@@ -91,7 +93,14 @@ class Pulse:
     def trust(self) -> None:
         """End the doubt: the next delta in order has come."""
         self.doubted_at = None
-        self.health = Health.HEALTHY
+        if not self.gone:
+            self.health = Health.HEALTHY
+
+    def end(self) -> bool:
+        """Note that the sender's process has ended; return whether it was not lost before."""
+        was_lost = self.health is Health.LOST
+        self.gone, self.health = True, Health.LOST
+        return not was_lost
 
     def excuse(self, nap_s: float, now: float) -> None:
         """Do not count a time in which nobody listened."""

@@ -34,7 +34,7 @@ from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.codec import pack_arrays
 from osprey_mpi.continuity.collector import Collector
 from osprey_mpi.continuity.dispatch import Dispatch
-from osprey_mpi.continuity.events import Action, Event, Finish, Log, Received, Send, StopAsked, Tick
+from osprey_mpi.continuity.events import Action, Event, Finish, Log, PeerLost, Received, Send, StopAsked, Tick
 from osprey_mpi.continuity.health import Patience
 from osprey_mpi.continuity.ledger import Verdict
 from osprey_mpi.continuity.messages import (
@@ -68,6 +68,8 @@ from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.ranking import Best as BestPoint
 
 __all__ = ["Leader", "LeaderSettings", "Phase"]
+
+_LEAVE = Finish(int(ExitCode.STOPPED))
 
 
 class Phase(Enum):
@@ -122,6 +124,12 @@ class Leader(Collector):
                 return self._tick(sendable, now)
             case StopAsked(reason):
                 return [self._up(Trouble(reason, is_signal=1))]
+            case PeerLost(rank) if rank == self.root:
+                self.phase = Phase.GONE
+                return [Log(f"rank {self.rank} leaves: the root on rank {rank} is lost"), _LEAVE]
+            case PeerLost(rank):
+                actions, lost = self.bury(rank)
+                return actions + self._give_up(lost) if lost else actions
         return []
 
     def snapshot(self) -> dict[str, np.ndarray]:

@@ -42,6 +42,7 @@ from osprey_mpi.continuity.events import (
     Event,
     Finish,
     Log,
+    PeerLost,
     Received,
     Send,
     StopAsked,
@@ -140,6 +141,9 @@ class Root(Collector):
                 return self._appended(event, now)
             case Tick():
                 return self._tick(now)
+            case PeerLost(rank):
+                actions, lost = self.bury(rank)
+                return actions + self._stop_without(lost, now)
         return []
 
     def _from(self, source: int, message: Message, now: float) -> list[Action]:
@@ -227,9 +231,7 @@ class Root(Collector):
 
     def _tick(self, now: float) -> list[Action]:
         actions, lost = self.judge(now)
-        if lost and self.phase is Phase.RUNNING:
-            names = ", ".join(str(rank) for rank in lost)
-            actions += self._stop(Reason.TROUBLE, now, f"the leaders on ranks {names} are lost")
+        actions += self._stop_without(lost, now)
         if self.phase is Phase.RUNNING:
             actions += self._judge_budget(now)
         if self.phase is Phase.STOPPING and (not self.missing() or now >= self._leave_by):
@@ -246,6 +248,12 @@ class Root(Collector):
         if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self.settings.checkpoint_interval_s:
             actions += self._request_snapshots(now)
         return actions
+
+    def _stop_without(self, lost: list[int], now: float) -> list[Action]:
+        if not lost or self.phase is not Phase.RUNNING:
+            return []
+        names = ", ".join(str(rank) for rank in lost)
+        return self._stop(Reason.TROUBLE, now, f"the leaders on ranks {names} are lost")
 
     def _trouble(self, trouble: Trouble, now: float) -> list[Action]:
         return self._stop(Reason.SIGNAL if trouble.is_signal else Reason.TROUBLE, now, trouble.reason)

@@ -30,6 +30,7 @@ from osprey_mpi.continuity.events import (
     Finish,
     HaltEvaluation,
     Log,
+    PeerLost,
     Received,
     Reported,
     Send,
@@ -114,6 +115,8 @@ class Worker:
                 return [self._up(Progress(id, step, value))]
             case StopAsked(reason):
                 return [self._up(Trouble(reason, is_signal=1))]
+            case PeerLost(rank) if rank == self.leader:
+                return self._part(f"its leader on rank {rank} is lost", ExitCode.STOPPED)
             case Tick(sendable):
                 return self._tick(sendable, now)
         return []
@@ -220,18 +223,19 @@ class Worker:
         return actions
 
     def _give_up(self) -> list[Action]:
-        self.phase = Phase.GONE
         waited = "for a goodbye" if not self.given and not self.queue else "for a word"
+        why = f"it has waited {self._patience.limit_s:g} s {waited} of its leader on rank {self.leader}"
+        return self._part(why, ExitCode.ENVIRONMENT)
+
+    def _part(self, why: str, exit_code: ExitCode) -> list[Action]:
+        """Leave without a goodbye."""
+        self.phase = Phase.GONE
         self.queue.clear()
-        text = (
-            f"rank {self.rank} leaves: it has waited {self._patience.limit_s:g} s {waited} of its leader on rank "
-            f"{self.leader}"
-        )
-        actions: list[Action] = [Log(text, warning=True)]
+        actions: list[Action] = [Log(f"rank {self.rank} leaves: {why}", warning=exit_code is ExitCode.ENVIRONMENT)]
         if self.given:
             self.given.clear()
             actions.append(CancelEvaluations())
-        return [*actions, Finish(int(ExitCode.ENVIRONMENT))]
+        return [*actions, Finish(int(exit_code))]
 
     def _leave(self) -> list[Action]:
         self.phase = Phase.LEAVING

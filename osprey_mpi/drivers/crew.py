@@ -8,7 +8,7 @@ from contextlib import closing
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from osprey_mpi.comm import startup
+from osprey_mpi.comm import ending, startup
 from osprey_mpi.comm.bell import Bell
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
@@ -131,7 +131,7 @@ class Crew:
             assert self.flock is not None and self.evaluator is not None
             machines[Role.WORKER] = self._worker(self.flock)
         protocol = self.communicators.protocol
-        channel: Channel = NoChannel() if protocol is None else MpiChannel(protocol, bell)
+        channel: Channel = NoChannel() if protocol is None else MpiChannel(protocol, bell, tolerant=world.is_tolerant)
         collectors = {Role.LEADER: 0, Role.WORKER: self.flock.leader if self.flock else 0, Role.ROOT: 0}
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
@@ -141,7 +141,7 @@ class Crew:
         with usage_logged(self.log), closing(bell):
             code = loop.run()
         if self.rank == 0:
-            startup.tell_code(world, self._helpers(), code)
+            ending.tell_code(world, self._helpers(), code)
         return code
 
     def _worker(self, flock: Flock) -> Worker:
@@ -231,7 +231,7 @@ class Crew:
             follow(self.member)
         else:
             self.log.info("this rank fills no group of %d: it waits", self.session.config.objective.ranks)
-        return startup.await_code(self.session.world)
+        return ending.await_code(self.session.world)
 
     def close(self) -> None:
         """End child processes; leave the terminal as it was."""

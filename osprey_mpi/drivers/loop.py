@@ -31,6 +31,7 @@ from osprey_mpi.continuity.events import (
     Finish,
     HaltEvaluation,
     Log,
+    PeerLost,
     Received,
     Send,
     StopAsked,
@@ -142,6 +143,9 @@ class Loop:
         for source, tag, data in self.channel.poll():
             self._give(Role(tag), Received(source, decode(data)), now)
             busy = True
+        for rank in self.channel.lost():
+            for role in self.machines:
+                self._give(role, PeerLost(rank), now)
         if self.evaluator is not None and not self.evaluator.idle:
             busy = self._take_in(self.evaluator, now) or busy
         reason = self.signals.check()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from logging import Logger
 from pathlib import Path
 
-from osprey_mpi.comm import startup, tree
+from osprey_mpi.comm import ending, startup, tree
 from osprey_mpi.comm.launcher import detect
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
@@ -49,9 +49,10 @@ def _run(world: World, request: Request, signals: Signals) -> RunResult:
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals)
         code = session.run()
-        startup.assemble(world, config.continuity.lost_after_s, code)
-        result: RunResult = startup.broadcast(world, session.result)
-        tree.free(session.communicators)
+        ending.assemble(world, config.continuity.lost_after_s, code)
+        result: RunResult = ending.part(world, session.result)
+        if world.is_whole:
+            tree.free(session.communicators)
         return result
     finally:
         if opened is not None:
