@@ -9,12 +9,13 @@ from osprey_mpi.continuity.tally import Tally
 
 
 class Reason(Enum):
-    """Give the reason why a run ended; the first four are ends that its budget foresees."""
+    """Give the reason why a run ended; the first five are ends that its config foresees."""
 
     EVALUATIONS = "evaluations"
     TARGET = "target"
     STAGNATION = "stagnation"
     WALLTIME = "walltime"
+    FAILURE = "failure"  # on_failure: stop
     SIGNAL = "signal"
     TROUBLE = "trouble"
 

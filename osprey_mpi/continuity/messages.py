@@ -121,10 +121,14 @@ class Snapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class Trouble(Message):
-    """Ask the root to stop the run, with the reason; `is_signal` is 1 when somebody asked this rank to stop."""
+    """Ask the root to stop the run, with the reason.
+
+    is_signal: 1 when somebody asked this rank to stop. is_failure: 1 when an evaluation failed and that ends the run.
+    """
 
     reason: str
     is_signal: int = 0
+    is_failure: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,8 @@ class Root(Collector):
         return self._stop(Reason.TROUBLE, now, f"the leaders on ranks {names} are lost")
 
     def _trouble(self, trouble: Trouble, now: float) -> list[Action]:
-        return self._stop(Reason.SIGNAL if trouble.is_signal else Reason.TROUBLE, now, trouble.reason)
+        reason = Reason.SIGNAL if trouble.is_signal else Reason.FAILURE if trouble.is_failure else Reason.TROUBLE
+        return self._stop(reason, now, trouble.reason)
 
     def _stop(self, reason: Reason, now: float, detail: str) -> list[Action]:
         if self.phase is not Phase.RUNNING:
@@ -284,7 +285,8 @@ class Root(Collector):
         assert self.reason is not None
         if self.settings.budget.resumable(self.reason):
             return ExitCode.STOPPED
-        return ExitCode.DONE if self.tally.best.id >= 0 else ExitCode.NO_RESULT
+        is_result = self.tally.best.id >= 0 and self.reason is not Reason.FAILURE
+        return ExitCode.DONE if is_result else ExitCode.NO_RESULT
 
     def _status(self) -> WriteStatus:
         """Return the status as it is; once a signal came and the rows are on disk the run counts as stopped."""

@@ -188,7 +188,7 @@ class Worker:
             failures = [(id, reason) for id, reason in event.reasons.items() if id not in stopped]
             if failures:
                 id, reason = failures[0]
-                actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}")))
+                actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}", is_failure=1)))
         self._rows_back = event.row_stop
         if event.row_stop >= event.order.row_stop:
             self.given.popleft()

@@ -19,6 +19,7 @@ def minimize(
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     quiet: bool = True,
     **sections: Any,
 ) -> RunResult:
@@ -30,15 +31,18 @@ def minimize(
     "module:function", evaluated in a child process of each rank, which adds time limits and survives crashes.
     parameters: as in the YAML config, {"x": {"type": "real", "low": -5, "high": 5, "size": 3}}.
     out: the run's folder; a new one below runs/ if None: runs/minimize, runs/minimize-2, ...
+    resume: go on with the run in `out`, with budget.evaluations as its new budget; start one if there is none yet.
     sections: the other sections of the config: name, seed, objective, constraints, start, swarm, budget, continuity,
     checkpoint, device, output. `budget` is needed.
 
-    Raises ConfigError for a config that is not valid and UsageError for a folder that is given and used, on every rank.
+    Raises ConfigError for a config that is not valid and UsageError for a folder that is given and used, on every rank;
+    and KeyboardInterrupt after SIGINT, once the run is saved.
     MPI, once started, stays so until the program ends.
     """
     from osprey_mpi.config import config_from_mapping
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.session import run_session
+    from osprey_mpi.errors import UsageError
 
     objective = dict(sections.pop("objective", {}))
     if isinstance(function, str):
@@ -56,15 +60,23 @@ def minimize(
         output = config.output.model_copy(update={"dir": str(free_folder(config.output_dir))})
         return config.model_copy(update={"output": output}).placed(config.base_dir)
 
+    if resume and out is None:
+        raise UsageError("resume=True needs out=, the folder of the run")
+    is_old = resume and out is not None and (Path(out) / "run.json").is_file()
     request = Request(
         load=load,
+        resume=Path(out) if is_old and out is not None else None,
+        max_evaluations=mapping.get("budget", {}).get("evaluations") if is_old else None,
         out=None if out is None else Path(out),
         keep_mpi=True,
         overwrite=overwrite,
         quiet=quiet,
         function=None if isinstance(function, str) else function,
     )
-    return run_session(request)
+    result = run_session(request)
+    if result.reason == "signal INT":
+        raise KeyboardInterrupt(f"the run is saved in {result.out}")
+    return result
 
 
 def free_folder(path: Path) -> Path:

@@ -89,6 +89,8 @@ def _reopen(request: Request) -> Opened:
     folder = RunFolder.open(request.resume)
     try:
         config = folder.config()
+        if request.load is not None and request.load().parameters != config.parameters:
+            raise UsageError(f"{folder.path} cannot be resumed: its run has other parameters than these")
         if request.max_evaluations is not None:
             budget = config.budget.model_copy(update={"evaluations": request.max_evaluations})
             config = config.model_copy(update={"budget": budget}).placed(

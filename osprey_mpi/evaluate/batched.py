@@ -17,6 +17,7 @@ from osprey_mpi.evaluate.builtin import Arrays, prepare
 from osprey_mpi.evaluate.context import Context, Silent, scratch_name
 from osprey_mpi.evaluate.loading import load_function
 from osprey_mpi.evaluate.objective import Failure, Objective, costs_and_violations, describe, unusable
+from osprey_mpi.evaluate.schema import choice_table
 from osprey_mpi.search.columns import Kind, Layout
 
 # An array of the device's namespace.
@@ -131,17 +132,13 @@ class PythonCall:
 
 
 def _table(layout: Layout, xp: ModuleType) -> Array:
-    """Return the choices as an array to be indexed by codes: numbers where all are numbers, else objects.
-
-    Numbers, because arithmetic on an object array gives an object array, which is no array of costs.
-    """
-    choices = layout.choices or ()
-    kinds = {type(choice) for choice in choices}
-    table = np.array(choices) if kinds <= {int, float} or kinds == {bool} else np.array(choices, dtype=object)
+    """Return the choices as an array of the device. Raises ConfigError where it takes no such values."""
+    table = choice_table(layout.choices or ())
     try:
         return xp.asarray(table)
     except (TypeError, ValueError):
-        what = "text" if str in kinds else "a mixture of truth values and numbers"
+        is_text = any(isinstance(choice, str) for choice in layout.choices or ())
+        what = "text" if is_text else "a mixture of truth values and numbers"
         raise ConfigError(
             f"parameters.{layout.name}: {what} has no place in a {xp.__name__} array; use numbers as choices"
         ) from None

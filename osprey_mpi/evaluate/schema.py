@@ -56,7 +56,7 @@ class Schema:
     def batch(self, rows: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """Give the parameters of value rows (n, n_columns) as arrays: (n,) for a scalar, (n, size) for an array.
 
-        Reals are float64, integers int64, choices an array of Python objects. Inactive values have no place in an
+        Reals are float64, integers int64, choices as `choice_table` has them. Inactive values have no place in an
         array, so the config refuses conditional parameters in a batch.
         """
         result: dict[str, NDArray[Any]] = {}
@@ -66,7 +66,16 @@ class Schema:
         return result
 
 
+def choice_table(choices: Sequence[Choice]) -> NDArray[Any]:
+    """Return choices as an array to be indexed by codes: numbers where all are numbers, else Python objects.
+
+    Numbers, because arithmetic on an object array gives an object array, which is no array of costs.
+    """
+    kinds = {type(choice) for choice in choices}
+    return np.array(choices) if kinds <= {int, float} or kinds == {bool} else np.array(choices, dtype=object)
+
+
 def _array(layout: Layout, part: NDArray[np.float64]) -> NDArray[Any]:
     if layout.choices is not None:
-        return np.array(layout.choices, dtype=object)[part.astype(np.int64)]
+        return choice_table(layout.choices)[part.astype(np.int64)]
     return part.astype(np.int64) if layout.kind is Kind.INTEGER else part.copy()

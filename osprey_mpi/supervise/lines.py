@@ -27,11 +27,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Hold a launcher: its kind, where it is, and arguments of the user's for it."""
+    """Hold a launcher: its kind, where it is, and arguments of the user's for it.
+
+    tolerant: it can go on without ranks that are lost (ULFM).
+    """
 
     kind: Kind
     path: str = ""
     arguments: tuple[str, ...] = ()
+    tolerant: bool = False
 
     def line(self, n_ranks: int | None, command: Sequence[str]) -> list[str]:
         """Return the whole command line. n_ranks: None lets the launcher choose."""
@@ -40,6 +44,8 @@ class Launcher:
         count = [] if n_ranks is None else ["-n", str(n_ranks)]
         # A step that has lost a task goes on with the rest of them for ever, unless told otherwise.
         own = ["--kill-on-bad-exit=1"] if self.kind is Kind.SRUN else []
+        if self.tolerant and "--with-ft" not in self.arguments:
+            own = ["--with-ft", "ulfm"]
         return [self.path, *count, *own, *self.arguments, *command]
 
     def environment(self, environ: Mapping[str, str], n_ranks: int | None, n_cores: int) -> dict[str, str]:
@@ -64,7 +70,7 @@ def find_launcher(kind: Kind | None, arguments: Sequence[str], n_ranks: int | No
         for name in ("mpirun", "mpiexec"):
             path = _find(name)
             if path is not None and (found := kind_of(path)) is not None and kind in (None, found):
-                return Launcher(found, path, tuple(arguments))
+                return Launcher(found, path, tuple(arguments), tolerant=found is Kind.OPEN_MPI and _tolerates(path))
     path = shutil.which("srun")
     if path is not None and kind in (None, Kind.SRUN):
         return Launcher(Kind.SRUN, path, tuple(arguments))
@@ -80,15 +86,25 @@ def _find(name: str) -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
-def kind_of(path: str) -> Kind | None:
-    """Return whose mpirun that is, by its own words; None if it does not say."""
+def _words(*command: str) -> str:
+    """Return what a program says; nothing if it cannot be run."""
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False, errors="replace"
+            command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    words = done.stdout + done.stderr
+        return ""
+    return done.stdout + done.stderr
+
+
+def _tolerates(mpirun: str) -> bool:
+    """Tell whether an Open MPI was built to outlive lost ranks, by the `ompi_info` beside its mpirun."""
+    return "ft mpi support: yes" in _words(str(Path(mpirun).with_name("ompi_info"))).lower()
+
+
+def kind_of(path: str) -> Kind | None:
+    """Return whose mpirun that is, by its own words; None if it does not say."""
+    words = _words(path, "--version")
     if "Open MPI" in words or "OpenRTE" in words or "PRRTE" in words:
         return Kind.OPEN_MPI
     return Kind.MPICH if "HYDRA" in words or "MPICH" in words else None

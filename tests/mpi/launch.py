@@ -56,12 +56,15 @@ class Completed:
 class Launch:
     """Hold a launch that runs. Use it in a `with`: its end is the end of everything it started."""
 
-    def __init__(self, n: int, argv: Sequence[object], *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
-        """Start `argv` on `n` ranks, without a launcher if n is 1."""
+    def __init__(
+        self, n: int, argv: Sequence[object], *, cwd: Path, env: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Start `argv` on `n` ranks, without a launcher if n is 1. launcher: more arguments for it."""
         self.mark = uuid.uuid4().hex
         self._n = n
         self._files = [cwd / f".{self.mark}.{name}" for name in ("stdout", "stderr")]
-        prefix = [str(MPIRUN), "-n", str(n)] if n > 1 else []
+        prefix = [str(MPIRUN), *launcher, "-n", str(n)] if n > 1 else []
         environment = {**clean_environment(os.environ), **_ALWAYS, **(env or {}), _MARK: self.mark}
         environment["PATH"] = os.pathsep.join([str(BIN), environment.get("PATH", os.defpath)])
         self._started = time.monotonic()

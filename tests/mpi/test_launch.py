@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launch import Launch, launch, osprey
+from launch import IS_OPEN_MPI, Launch, launch, osprey
 from problem import BASE, Problem
 
 pytestmark = pytest.mark.launch
@@ -42,7 +42,15 @@ def command(pid: int) -> str:
     return Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name
 
 
-@pytest.mark.parametrize("who", ["worker", "root", "launcher"])
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="only Open MPI outlives lost ranks")
+def test_a_lost_worker_needs_no_other_launch(case: Problem) -> None:
+    with supervised(case) as running:
+        kill(running, case, "worker", 20)
+        done = running.wait(60)
+    assert (done.rc, done.json()["n_evaluations"], case.status()["life"]) == (0, N, 1), done.stderr
+
+
+@pytest.mark.parametrize("who", ["root", "launcher", *([] if IS_OPEN_MPI else ["worker"])])
 def test_a_launch_that_is_lost_is_followed_by_another(case: Problem, who: str) -> None:
     with supervised(case) as running:
         kill(running, case, who, 20)

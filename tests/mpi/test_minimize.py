@@ -87,3 +87,43 @@ def test_refused_on_all_ranks(case: Problem) -> None:
     (case.folder / "script.py").write_text(REFUSED)
     done = launch(3, [sys.executable, "script.py"], cwd=case.folder)
     assert (done.rc, done.stdout) == (0, "refused 2\n" * 3), done.stderr
+
+
+STOPPED = """\
+import os, signal, time
+import osprey_mpi
+
+calls = []
+
+def f(p):
+    calls.append(p)
+    time.sleep(0.01)
+    if len(calls) == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+    return abs(p["x"] - 0.25)
+
+X = {"x": {"type": "real", "low": 0, "high": 1}}
+try:
+    osprey_mpi.minimize(f, X, budget={"evaluations": 400}, out="out")
+    print("not reached")
+except KeyboardInterrupt as stop:
+    print(stop)
+result = osprey_mpi.minimize(f, X, budget={"evaluations": 60}, out="out", resume=True)
+print(result.n_evaluations, result.reason, len(calls) <= 61)
+again = osprey_mpi.minimize(f, X, budget={"evaluations": 9}, out="new", resume=True)
+print(again.n_evaluations)
+try:
+    osprey_mpi.minimize(f, X | {"y": X["x"]}, budget={"evaluations": 90}, out="out", resume=True)
+except osprey_mpi.errors.UsageError as error:
+    print(error)
+"""
+
+
+def test_an_interrupt_is_one_and_the_run_goes_on(case: Problem) -> None:
+    (case.folder / "program.py").write_text(STOPPED)
+    done = launch(1, [sys.executable, "program.py"], cwd=case.folder)
+    out = case.folder / "out"
+    assert done.stdout.splitlines() == [
+        f"the run is saved in {out}", "60 evaluations True", "9",
+        f"{out} cannot be resumed: its run has other parameters than these",
+    ], done  # fmt: skip

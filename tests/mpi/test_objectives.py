@@ -74,17 +74,20 @@ def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
 
 
 def test_on_failure_stop(case: Problem) -> None:
-    """The run stops with the reason, and can be resumed."""
+    """The run stops with the reason and 3, so that no batch system starts it again; mended, it can be resumed."""
     code = "def f(p, context):\n    if context.id == 6:\n        raise ValueError('boiler too hot')\n    return p['x']"
     config = BASE.replace('"case:f"', '"case:f", on_failure: stop')
     case.write(code, config.replace("evaluations: 8", "evaluations: 5000"))
     done = case.run(3)
-    assert done.rc == 75, done
+    assert done.rc == 3, done
     status = case.status()
-    assert (status["state"], status["exit_code"]) == ("stopped", 75)
+    assert (status["state"], status["exit_code"]) == ("failed", 3)
     assert "boiler too hot" in status["reason"] and "boiler too hot" in done.json()["reason"]
     assert done.stderr.count("Traceback") == 0
     assert status["counts"]["failed"] == 1
+    case.write("def f(p):\n    return p['x']", config.replace("evaluations: 8", "evaluations: 5000"))
+    more = case.resume(2)
+    assert (more.rc, more.json()["n_evaluations"], case.status()["counts"]["failed"]) == (0, 5000, 1), more.stderr
 
 
 def test_no_usable_result_is_exit_code_3(case: Problem) -> None:

@@ -10,7 +10,7 @@ from leader_driver import Driver, Make, ids
 from protocol_helpers import sends
 
 from osprey_mpi.continuity.codec import unpack_arrays
-from osprey_mpi.continuity.events import Finish, Log, StopAsked, Tick
+from osprey_mpi.continuity.events import Finish, Log, PeerLost, StopAsked, Tick
 from osprey_mpi.continuity.leader import Phase
 from osprey_mpi.continuity.messages import (
     Best,
@@ -145,3 +145,25 @@ def test_the_pool_holds_little_where_evaluations_are_slow(drive: Driver, make_se
     fast.hello()
     fast(ids(0, 3))
     assert sends(fast(fast.finish(1, elapsed_s=1e-4), 1), Want) == [Want(36)]
+
+
+def test_a_process_that_has_ended_is_lost_at_once_and_for_good(make_search: Make) -> None:
+    """Its work is done by the other; what still comes of it is a fact, and no sign of life."""
+    drive = Driver(make_search())
+    drive.hello()
+    drive(ids(0, 4))
+    late = drive.finish(2, cost=0.5)
+    actions = drive(PeerLost(2))
+    assert [a for a in actions if isinstance(a, Log)] == [Log("rank 2 is lost: its process has ended", warning=True)]
+    assert drive(PeerLost(2)) == [] and drive(PeerLost(77)) == []
+    drive(late, 2)
+    assert drive.leader.members[2].lost, "a message on its way does not bring it back"
+    assert drive.leader.sender.account.cost == 0.5, "but its point counts"
+    drive.wait(30.0, alive=(1,))
+    assert drive.leader.members[2].lost and not drive.leader.members[1].lost
+
+
+def test_a_leader_without_its_root_leaves(make_search: Make) -> None:
+    drive = Driver(make_search())
+    drive.hello()
+    assert drive(PeerLost(99)) == [Log("rank 0 leaves: the root on rank 99 is lost"), Finish(75)]

@@ -16,6 +16,7 @@ from osprey_mpi.continuity.events import (
     Event,
     Finish,
     Log,
+    PeerLost,
     Received,
     StopAsked,
     Tick,
@@ -200,6 +201,21 @@ def test_trouble_from_anybody_stops_the_run() -> None:
             drive = Driver()
             drive(Trouble("x", is_signal), source)
             assert drive.root.reason is reason and drive.root.detail == "x" and drive.root.exit_code == 75
+
+
+def test_a_failure_that_ends_the_run_is_not_resumed_by_itself() -> None:
+    drive = Driver()
+    drive(Trouble("boom", is_failure=1), 1)
+    assert drive.root.reason is Reason.FAILURE and drive.root.detail == "boom" and drive.root.exit_code == 3
+
+
+def test_a_leader_whose_process_has_ended_stops_the_run() -> None:
+    drive = Driver()
+    drive(PeerLost(99))
+    assert drive.root.reason is None, "nobody that the root listens to"
+    drive(PeerLost(1))
+    assert drive.root.reason is Reason.TROUBLE and drive.root.exit_code == 75
+    assert drive.root.detail == "the leaders on ranks 1 are lost"
 
 
 def test_a_lost_leader_stops_the_run() -> None:

@@ -13,6 +13,7 @@ from osprey_mpi.continuity.events import (
     Finish,
     HaltEvaluation,
     Log,
+    PeerLost,
     Received,
     Reported,
     Send,
@@ -187,7 +188,7 @@ def test_an_early_stop_is_no_failure_that_stops_the_run() -> None:
     stopped.records["status"] = Status.STOPPED
     assert sends(drive(stopped)) == []
     (trouble,) = sends(drive(evaluated(order, 1, 2, [np.nan], reasons={1: "bad"})))
-    assert trouble == Trouble("evaluation 1 failed: bad")
+    assert trouble == Trouble("evaluation 1 failed: bad", is_failure=1)
 
 
 def test_a_failure_that_should_stop_the_run_says_so() -> None:
@@ -196,7 +197,7 @@ def test_a_failure_that_should_stop_the_run_says_so() -> None:
     order = Order(8, 1, 0, 1, 0)
     drive(order)
     (trouble,) = sends(drive(evaluated(order, 0, 1, [np.nan], reasons={8: "boom"})))
-    assert trouble == Trouble("evaluation 8 failed: boom")
+    assert trouble == Trouble("evaluation 8 failed: boom", is_failure=1)
 
 
 def test_leaving(drive: Driver) -> None:
@@ -260,3 +261,10 @@ def test_the_order_is_started_with_the_distribution_of_its_start(drive: Driver) 
     (action,) = drive(evaluated(one, 0, 1, [1.0]))
     assert isinstance(action, Evaluate) and action.steer is not None and action.steer.generation == 9
     assert started([action])[0].first == 1
+
+
+def test_without_its_leader_it_leaves_at_once(drive: Driver) -> None:
+    drive(Order(0, 1, 0, 1, 0))
+    assert drive(PeerLost(77)) == [], "somebody else"
+    actions = drive(PeerLost(1))
+    assert actions == [Log("rank 5 leaves: its leader on rank 1 is lost"), CancelEvaluations(), Finish(75)]

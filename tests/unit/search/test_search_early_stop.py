@@ -7,16 +7,23 @@ import math
 from osprey_mpi.search.early_stop import MedianRule
 
 
-def test_stops_what_is_worse_than_the_median_of_the_averages() -> None:
+def test_stops_what_is_worse_than_half_of_the_others_at_the_same_step() -> None:
     rule = MedianRule(min_steps=2, min_reports=3)
     for i in range(3):
         for step, value in ((1, 1.0 + i), (2, 0.5 + i)):
             assert not rule.report(i, step, value)
         rule.finished(i)
-    # averages up to step 2 are 0.75, 1.75, 2.75
+    # at step 2 they had 0.5, 1.5, 2.5
     assert not rule.report(7, 1, 9.0)  # before min_steps
-    assert rule.report(7, 2, 1.8)
-    assert not rule.report(8, 2, 1.7)
+    assert rule.report(7, 2, 1.6)
+    assert not rule.report(8, 2, 1.5)
+
+
+def test_curves_that_fall_are_stopped_too() -> None:
+    """Each ends a little above the one before; all are far below their own beginnings."""
+    rule = MedianRule(3, 5)
+    stopped = [any(rule.report(i, step, 1.0 / (step + 1) + 0.01 * i) for step in range(20)) for i in range(20)]
+    assert stopped == [False] * 5 + [True] * 15
 
 
 def test_looks_at_the_best_value_so_far() -> None:
@@ -42,7 +49,7 @@ def test_stays_bounded_and_continues_from_a_snapshot() -> None:
         if i % 10:
             rule.finished(i)
     state = rule.state()
-    assert state["averages"].size == 3 * 128
+    assert state["values"].size == 3 * 128
     again = MedianRule(1, 2)
     again.load(state)
     answers = [(rule.report(1000 + i, 2, float(i)), again.report(1000 + i, 2, float(i))) for i in range(100)]

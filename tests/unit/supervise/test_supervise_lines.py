@@ -28,6 +28,9 @@ def test_lines_of_all_kinds() -> None:
     command = ["python", "-m", "osprey_mpi"]
     assert Launcher(Kind.NONE).line(1, command) == command
     assert Launcher(Kind.OPEN_MPI, "mpirun").line(4, command) == ["mpirun", "-n", "4", *command]
+    assert Launcher(Kind.OPEN_MPI, "mpirun", tolerant=True).line(4, command) == [
+        "mpirun", "-n", "4", "--with-ft", "ulfm", *command,
+    ]  # fmt: skip
     assert Launcher(Kind.MPICH, "mpirun", ("-f", "hosts")).line(4, command) == [
         "mpirun", "-n", "4", "-f", "hosts", *command,
     ]  # fmt: skip
