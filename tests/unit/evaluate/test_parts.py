@@ -17,7 +17,7 @@ from osprey_mpi.evaluate.context import Context, Silent, make_scratch, remove_sc
 from osprey_mpi.evaluate.environment import clean_environment
 from osprey_mpi.evaluate.frames import FrameReader, Kind, pack_frame
 from osprey_mpi.evaluate.schema import Schema
-from osprey_mpi.search import osprey
+from osprey_mpi.search import columns, osprey
 from osprey_mpi.search.space import Space
 
 
@@ -214,3 +214,15 @@ def test_whether_to_stop_is_asked_anew_as_a_condition_and_as_a_call(tmp_path):
     assert context.should_stop and context.should_stop() is True and question
     stops = False
     assert context.should_stop, "once told, always told"
+
+
+def test_fixed_numbers_and_numeric_choices_are_numbers_in_a_batch() -> None:
+    layouts = [
+        columns.Layout("k", columns.Kind.FIXED, 0, 1, False, (3,)),
+        columns.Layout("c", columns.Kind.CATEGORICAL, 1, 2, False, (1, 2.5)),
+        columns.Layout("b", columns.Kind.CATEGORICAL, 2, 3, False, (False, True)),
+        columns.Layout("t", columns.Kind.CATEGORICAL, 3, 4, False, ("a", 1)),
+    ]
+    batch = Schema(layouts).batch(np.array([[0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
+    assert [batch[name].dtype for name in "kcbt"] == [np.dtype(int), np.dtype(float), np.dtype(bool), np.dtype(object)]
+    assert batch["k"].tolist() == [3, 3] and batch["c"].tolist() == [2.5, 1.0] and batch["t"].tolist() == ["a", 1]
