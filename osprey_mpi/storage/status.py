@@ -42,6 +42,16 @@ class Best:
     parameters: Mapping[str, Any]
     id: int
 
+    @property
+    def remark(self) -> str:
+        """Say that it is not feasible; '' if it is."""
+        return violation_remark(self.violation)
+
+
+def violation_remark(violation: float) -> str:
+    """Say by how much a point violates the constraints; '' for one that satisfies them."""
+    return f" (violates constraints by {violation:g})" if violation > 0 else ""
+
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:

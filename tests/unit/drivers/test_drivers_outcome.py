@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from osprey_mpi.drivers.outcome import RunResult
+from osprey_mpi.drivers.progress import summary
+from osprey_mpi.report.render import status_lines
+from osprey_mpi.storage.status import Best, RunStatus, State
 
 END = ["20 evaluations in 1.5 s on 2 ranks, ended by: evaluations", "results in /runs/r"]
 
@@ -49,3 +52,15 @@ def test_a_best_point_that_violates_constraints_says_by_how_much() -> None:
     best = result(0.25, {"x": 1.0}, violation=0.125)
     assert best.to_text().splitlines()[0] == "best cost 0.25 (violates constraints by 0.125)"
     assert json.loads(best.to_json())["best"] == {"cost": 0.25, "parameters": {"x": 1.0}, "violation": 0.125}
+
+
+def test_a_run_that_stopped_says_how_it_goes_on() -> None:
+    lines = result(0.25, {"x": 0.5}, exit_code=75).to_text().splitlines()
+    assert lines[-1] == "it is saved; to go on: osprey resume /runs/r"
+
+
+def test_progress_and_status_say_that_the_best_is_not_feasible() -> None:
+    status = RunStatus(State.RUNNING, n_evaluations=7, best=Best(1.5, 2.0, {"x": 0.5}, 3))
+    assert summary(status) == "7 evaluations, best 1.5 (violates constraints by 2)"
+    lines = status_lines("case", Path("/runs/r"), status, State.RUNNING, 0.0)
+    assert "best cost: 1.5 (evaluation 3) (violates constraints by 2)" in lines
