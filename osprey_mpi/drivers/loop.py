@@ -55,7 +55,7 @@ SHORTEST_S, LONGEST_S = 0.002, 0.004
 LONGEST_WOKEN_S = 0.050  # where all that can come wakes the loop: the evaluator's results, and messages by the bell
 # A leader whose workers have work looks at most this often: after a sleep caches are cold, and the first message of a
 # look costs four times what the next ones do. Slack is shared with the way of the order that answers.
-GATHER_S, SLACK_SHARE = 0.016, 0.6
+GATHER_S, SLACK_SHARE = 0.012, 0.35
 WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit
 DRAIN_S = 5.0  # for the last messages to leave
 
