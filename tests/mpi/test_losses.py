@@ -54,9 +54,9 @@ def test_a_rank_that_is_killed_ends_the_launch_resumable(case: Problem) -> None:
 tolerant = pytest.mark.skipif(not IS_OPEN_MPI, reason="only Open MPI outlives lost ranks")
 
 
-def tolerating(case: Problem, n: int, config: str = "") -> Launch:
+def tolerating(case: Problem, n: int, config: str = "", evaluations: int = 600) -> Launch:
     """Start the slow case under a launcher that outlives lost ranks."""
-    case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 600") + config)
+    case.write(SLOW, BASE.replace("evaluations: 8", f"evaluations: {evaluations}") + config)
     return Launch(n, case.argv(), cwd=case.folder, launcher=("--with-ft", "ulfm"))
 
 
@@ -80,12 +80,12 @@ def test_with_ulfm_lost_workers_cost_what_they_ran(case: Problem, n_lost: int) -
 
 @tolerant
 def test_with_ulfm_workers_may_go_one_after_the_other(case: Problem) -> None:
-    with tolerating(case, 5) as running:
-        for n_before in (5, 100, 200):
+    with tolerating(case, 5, evaluations=2000) as running:  # status.json is a second old: time for three losses
+        for n_before in (5, 300, 600):
             case.wait_until(running, lambda status, n=n_before: status["n_evaluations"] > n)
             os.kill(a_worker(running, case), signal.SIGKILL)
         done = running.wait(60)
-    assert (done.json()["n_evaluations"], case.status()["exit_code"], done.rc) == (600, 0, 0), done
+    assert (done.json()["n_evaluations"], case.status()["exit_code"], done.rc) == (2000, 0, 0), done
     assert done.stderr.count("is lost: its process has ended") == 3
 
 
