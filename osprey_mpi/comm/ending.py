@@ -4,29 +4,64 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from osprey_mpi.comm.startup import World, break_off, broadcast
+from osprey_mpi.comm.startup import World, break_off
 from osprey_mpi.errors import RunLost
 
 CODE_TAG, END_TAG, RESULT_TAG = 9, 10, 11  # beside the roles of continuity.messages
+ORPHAN_S = 60.0  # that rank 0 has to stop the run once the launcher is gone
 IDLE_S = 0.005  # between looks of a rank that only waits: well under 1 % of a core
 
+_untaken: list[Any] = []  # sends that nobody has taken yet: MPI may read their buffers as long as the process lives
 
-def tell_code(world: World, ranks: Iterable[int], exit_code: int) -> None:
+
+def tell_code(world: World, ranks: Iterable[int], exit_code: int, limit_s: float) -> None:
     """Tell ranks that have no state machine how the run ended."""
-    for rank in ranks:
-        assert world.comm is not None
-        world.comm.send(exit_code, dest=rank, tag=CODE_TAG)
+    _tell(world, ranks, exit_code, CODE_TAG, limit_s)
 
 
-def await_code(world: World) -> int:
-    """Wait asleep for tell_code."""
+def await_code(world: World, is_orphan: Callable[[], bool]) -> int:
+    """Wait asleep for tell_code, as long as the run takes. Raises RunLost when rank 0 is lost, or the launcher is.
+
+    Without the launcher rank 0 stops the run, and says so here; if it does not, it is gone as well.
+    """
+    orphan_since = float("inf")
+    with _outliving_all_but_root(world):
+        while (code := _heard(world, CODE_TAG)) is None:
+            orphan_since = min(orphan_since, time.monotonic()) if is_orphan() else float("inf")
+            if time.monotonic() - orphan_since > ORPHAN_S:
+                raise RunLost(f"the launcher is gone, and rank 0 has said nothing for {ORPHAN_S:g} s")
+            time.sleep(IDLE_S)
+    return int(code[0])
+
+
+def _heard(world: World, tag: int) -> tuple[Any] | None:
+    """Return what rank 0 has sent, None if that has not come."""
     assert world.comm is not None
-    while not world.comm.iprobe(source=0, tag=CODE_TAG):
-        time.sleep(IDLE_S)
-    return int(world.comm.recv(source=0, tag=CODE_TAG))
+    return (world.comm.recv(source=0, tag=tag),) if world.comm.iprobe(source=0, tag=tag) else None
+
+
+def _tell(world: World, ranks: Iterable[int], value: Any, tag: int, limit_s: float) -> None:
+    """Send to ranks that may be gone or stopped: who has not taken it within the limit does without."""
+    if world.comm is None:
+        return
+    from mpi4py import MPI
+
+    assert world.failures is not None
+    deadline = time.monotonic() + limit_s
+    for rank in sorted(set(ranks) - world.failures.lost):
+        try:
+            request = world.comm.isend(value, dest=rank, tag=tag)
+            while not request.test()[0]:
+                if time.monotonic() > deadline:
+                    _untaken.append(request)
+                    break
+                time.sleep(IDLE_S)
+        except MPI.Exception as error:  # it has failed just now
+            if not world.failures.is_one(error):
+                raise
 
 
 def assemble(world: World, limit_s: float, exit_code: int) -> None:
@@ -70,27 +105,25 @@ def _has_come(world: World, rank: int) -> bool:
         return False
 
 
-def part(world: World, value: Any) -> Any:
+def share(world: World, value: Any, limit_s: float) -> Any:
     """Return rank 0's value, anything that pickles, on every rank; learn who is lost. The last word of a run.
 
-    Where MPI does not outlive failures it is a broadcast; else rank 0 writes to each that is left. Raises RunLost when
-    rank 0 is lost.
+    Rank 0 has waited at most `limit_s` in `assemble`, and writes to each rank that is left. Raises RunLost when it is
+    lost, or says nothing for longer than that.
     """
-    if world.comm is None or not world.is_tolerant:
-        return broadcast(world, value)
-    from mpi4py import MPI
-
+    if world.comm is None:
+        return value
     assert world.failures is not None
     if world.rank == 0:
-        last = (value, world.failures.lost)
-        for rank in set(range(1, world.n_ranks)) - world.failures.lost:
-            with contextlib.suppress(MPI.Exception):  # it has failed just now
-                world.comm.isend(last, dest=rank, tag=RESULT_TAG).wait()
+        _tell(world, range(1, world.n_ranks), (value, world.failures.lost), RESULT_TAG, limit_s)
         return value
+    deadline = time.monotonic() + 2.0 * limit_s
     with _outliving_all_but_root(world):
-        while not world.comm.iprobe(source=0, tag=RESULT_TAG):
+        while (word := _heard(world, RESULT_TAG)) is None:
+            if time.monotonic() > deadline:
+                raise RunLost(f"rank 0 has said nothing for {2.0 * limit_s:g} s at the end")
             time.sleep(IDLE_S)
-        value, world.failures.lost = world.comm.recv(source=0, tag=RESULT_TAG)
+    value, world.failures.lost = word[0]
     return value
 
 

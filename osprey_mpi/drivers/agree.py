@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from osprey_mpi.comm import startup
 from osprey_mpi.comm.startup import World, broadcast, gather
-from osprey_mpi.errors import OspreyError
+from osprey_mpi.errors import OspreyError, RunLost
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ def launched(*, keep: bool = False) -> Iterator[World]:
     world = startup.start(keep=keep)
     try:
         yield world
+    except RunLost:
+        raise  # there is nobody left to end MPI with
     except OspreyError as error:
         if not error.is_agreed:
             startup.break_off(world, str(error), int(error.exit_code))

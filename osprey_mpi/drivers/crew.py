@@ -9,8 +9,8 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.comm import ending, startup
-from osprey_mpi.comm.bell import Bell
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
+from osprey_mpi.comm.doorbell import Doorbell
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
 from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
@@ -113,7 +113,7 @@ class Crew:
         """Start the evaluator, run the loop, return the exit code."""
         world = self.session.world
         if not self.evaluates and self.flock is None and self.rank > 0:
-            return self._help()
+            return self._help(signals)
         if self.evaluator is not None:
             self.evaluator.start()
         now = time.monotonic()
@@ -141,7 +141,7 @@ class Crew:
         with usage_logged(self.log), closing(bell):
             code = loop.run()
         if self.rank == 0:
-            ending.tell_code(world, self._helpers(), code)
+            ending.tell_code(world, self._helpers(), code, self.session.config.continuity.lost_after_s)
         return code
 
     def _worker(self, flock: Flock) -> Worker:
@@ -205,9 +205,9 @@ class Crew:
         mine = startup.scatter(self.session.world, parts)
         return unpack_arrays(mine) if len(mine) else {}
 
-    def _hang_bell(self) -> Bell:
+    def _hang_bell(self) -> Doorbell:
         """Exchange the addresses of the ranks' bells. Collective over the world."""
-        bell = Bell()
+        bell = Doorbell()
         bell.meet(startup.spread(self.session.world, bell.address))
         return bell
 
@@ -223,7 +223,7 @@ class Crew:
         placed = self.placed
         return [rank for rank in range(1, placed.n_ranks) if placed.flock_of(rank) is None]
 
-    def _help(self) -> int:
+    def _help(self, signals: Signals) -> int:
         """Help the group's worker until it lets go, then wait for the run's exit code; asleep in between."""
         self._spread_snapshots()
         self._hang_bell().close()
@@ -231,7 +231,7 @@ class Crew:
             follow(self.member)
         else:
             self.log.info("this rank fills no group of %d: it waits", self.session.config.objective.ranks)
-        return ending.await_code(self.session.world)
+        return ending.await_code(self.session.world, lambda: signals.is_orphan)
 
     def close(self) -> None:
         """End child processes; leave the terminal as it was."""

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.comm.bell import Bell
 from osprey_mpi.comm.channel import Channel
+from osprey_mpi.comm.doorbell import Doorbell
 from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.events import (
     Action,
@@ -100,7 +100,7 @@ class Loop:
     def __init__(
         self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
         evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
-        bell: Bell | None = None, all_ring: bool = True, on_warning: Callable[[str], None] = lambda text: None,
+        bell: Doorbell | None = None, all_ring: bool = True, on_warning: Callable[[str], None] = lambda text: None,
         describe: Callable[[Floats], Mapping[str, Any]] = lambda row: {},
     ) -> None:  # fmt: skip
         self.rank, self.machines, self.channel = rank, machines, channel
@@ -108,7 +108,7 @@ class Loop:
         self.evaluator, self.disk = evaluator, disk
         self.exit_code: int | None = None
         self._collectors = collectors or {}
-        self._bell, self._all_ring = bell or Bell(), all_ring
+        self._bell, self._all_ring = bell or Doorbell(), all_ring
         # A worker on its leader's own rank hears no other rank.
         self._listeners = [
             machine

@@ -32,6 +32,7 @@ def minimize(
     parameters: as in the YAML config, {"x": {"type": "real", "low": -5, "high": 5, "size": 3}}.
     out: the run's folder; a new one below runs/ if None: runs/minimize, runs/minimize-2, ...
     resume: go on with the run in `out`, with budget.evaluations as its new budget; start one if there is none yet.
+    Nothing else of the config may differ.
     sections: the other sections of the config: name, seed, objective, constraints, start, swarm, budget, continuity,
     checkpoint, device, output. `budget` is needed.
 
@@ -39,35 +40,17 @@ def minimize(
     and KeyboardInterrupt after SIGINT, once the run is saved.
     MPI, once started, stays so until the program ends.
     """
-    from osprey_mpi.config import config_from_mapping
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.session import run_session
-    from osprey_mpi.errors import UsageError
 
-    objective = dict(sections.pop("objective", {}))
-    if isinstance(function, str):
-        objective["python"] = function
-    else:
-        objective.setdefault("python", "minimize:function")
-        objective.setdefault("isolation", "thread")
-    name = sections.pop("name", "minimize")
-    mapping = {"name": name, "objective": objective, "parameters": dict(parameters), **sections}
-
-    def load() -> Config:
-        config = config_from_mapping(mapping)
-        if out is not None or config.output.dir is not None:
-            return config
-        output = config.output.model_copy(update={"dir": str(free_folder(config.output_dir))})
-        return config.model_copy(update={"output": output}).placed(config.base_dir)
-
-    if resume and out is None:
-        raise UsageError("resume=True needs out=, the folder of the run")
-    is_old = resume and out is not None and (Path(out) / "run.json").is_file()
+    folder = None if out is None else Path(out)
+    mapping = _mapping(function, parameters, sections)
+    is_old = resume and _holds_run(folder, overwrite)
     request = Request(
-        load=load,
-        resume=Path(out) if is_old and out is not None else None,
+        load=lambda: _load(mapping, folder),
+        resume=folder if is_old else None,
         max_evaluations=mapping.get("budget", {}).get("evaluations") if is_old else None,
-        out=None if out is None else Path(out),
+        out=folder,
         keep_mpi=True,
         overwrite=overwrite,
         quiet=quiet,
@@ -77,6 +60,41 @@ def minimize(
     if result.reason == "signal INT":
         raise KeyboardInterrupt(f"the run is saved in {result.out}")
     return result
+
+
+def _mapping(
+    function: Callable[..., Any] | str, parameters: Mapping[str, Any], sections: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the config that the arguments stand for, as a YAML file would hold it."""
+    objective = dict(sections.get("objective", {}))
+    if isinstance(function, str):
+        objective["python"] = function
+    else:
+        objective.setdefault("python", "minimize:function")
+        objective.setdefault("isolation", "thread")
+    return {"name": "minimize", **sections, "objective": objective, "parameters": dict(parameters)}
+
+
+def _holds_run(folder: Path | None, overwrite: bool) -> bool:
+    """Tell whether there is a run to go on with. Raises UsageError for arguments that do not go together."""
+    from osprey_mpi.errors import UsageError
+
+    if folder is None:
+        raise UsageError("resume=True needs out=, the folder of the run")
+    if overwrite:
+        raise UsageError("resume=True goes on with the run in the folder, overwrite=True replaces it: give one of them")
+    return (folder / "run.json").is_file()
+
+
+def _load(mapping: Mapping[str, Any], folder: Path | None) -> Config:
+    """Return the config, with a folder of its own where none is given."""
+    from osprey_mpi.config import config_from_mapping
+
+    config = config_from_mapping(mapping)
+    if folder is not None or config.output.dir is not None:
+        return config
+    output = config.output.model_copy(update={"dir": str(free_folder(config.output_dir))})
+    return config.model_copy(update={"output": output}).placed(config.base_dir)
 
 
 def free_folder(path: Path) -> Path:

@@ -89,8 +89,8 @@ def _reopen(request: Request) -> Opened:
     folder = RunFolder.open(request.resume)
     try:
         config = folder.config()
-        if request.load is not None and request.load().parameters != config.parameters:
-            raise UsageError(f"{folder.path} cannot be resumed: its run has other parameters than these")
+        if request.load is not None and (changes := _other_than(config, request)):
+            raise UsageError(f"{folder.path} cannot be resumed with another config: {'; '.join(changes)}")
         if request.max_evaluations is not None:
             budget = config.budget.model_copy(update={"evaluations": request.max_evaluations})
             config = config.model_copy(update={"budget": budget}).placed(
@@ -103,6 +103,12 @@ def _reopen(request: Request) -> Opened:
     except BaseException:
         folder.close()
         raise
+
+
+def _other_than(config: Config, request: Request) -> list[str]:
+    """Name what differs in the config of the request, but for the budget of evaluations, which it may change."""
+    assert request.load is not None
+    return [text for text in config.differences(request.load()) if not text.startswith("budget.evaluations: ")]
 
 
 def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:

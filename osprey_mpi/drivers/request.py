@@ -15,7 +15,7 @@ from osprey_mpi.drivers.outcome import RunResult
 class Request:
     """Hold one request: `load` for a new run, `resume`, the folder, for an old one.
 
-    load: returns the config; called on rank 0 alone. With `resume` too, the old run must have the same parameters.
+    load: returns the config; called on rank 0 alone. With `resume` too, the old run must have the same.
     function: evaluates instead of the config's objective.
     keep_mpi: the caller's program goes on after the run, and may use MPI.
     retry: names of the statuses whose evaluations are done again. on_result: called on rank 0 before anybody leaves.

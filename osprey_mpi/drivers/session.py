@@ -50,7 +50,7 @@ def _run(world: World, request: Request, signals: Signals) -> RunResult:
         session = Session(world, request, config, Path(charter.out), opened, signals)
         code = session.run()
         ending.assemble(world, config.continuity.lost_after_s, code)
-        result: RunResult = ending.part(world, session.result)
+        result: RunResult = ending.share(world, session.result, config.continuity.lost_after_s)
         if world.is_whole:
             tree.free(session.communicators)
         return result

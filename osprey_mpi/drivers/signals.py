@@ -34,8 +34,13 @@ class Signals:
             os._exit(128 + number)
         self.reason = self.reason or f"signal {signal.Signals(number).name.removeprefix('SIG')}"
 
+    @property
+    def is_orphan(self) -> bool:
+        """Tell whether the launcher is gone."""
+        return bool(self._parent) and os.getppid() != self._parent
+
     def check(self) -> str:
         """Return why to stop, or ''. A rank whose launcher is gone stops too: nobody would ever end it."""
-        if not self.reason and self._parent and os.getppid() != self._parent:
+        if not self.reason and self.is_orphan:
             self.reason = "signal: the launcher is gone"
         return self.reason

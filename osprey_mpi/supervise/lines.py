@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from osprey_mpi.errors import EnvironmentFault
+from osprey_mpi.errors import EnvironmentFault, UsageError
+from osprey_mpi.supervise.programs import beside_python, output, tolerates
 
 ASK_LIMIT_S = 30.0
 
@@ -62,16 +61,20 @@ class Launcher:
 def find_launcher(kind: Kind | None, arguments: Sequence[str], n_ranks: int | None) -> Launcher:
     """Return the launcher asked for; with None the mpirun beside this Python, that on the PATH, or srun.
 
-    One rank needs no launcher. Raises EnvironmentFault if there is none.
+    One rank needs no launcher. Raises EnvironmentFault if there is none, UsageError for what does not go together.
     """
+    if kind is Kind.NONE and (arguments or (n_ranks or 1) > 1):
+        raise UsageError(f"--launcher none starts one process: it takes no --launcher-args, and -n 1, not {n_ranks}")
     if kind is Kind.NONE or (kind is None and n_ranks == 1 and not arguments):
         return Launcher(Kind.NONE)
     if kind is not Kind.SRUN:
         for name in ("mpirun", "mpiexec"):
-            path = _find(name)
+            path = beside_python(name)
             if path is not None and (found := kind_of(path)) is not None and kind in (None, found):
-                return Launcher(found, path, tuple(arguments), tolerant=found is Kind.OPEN_MPI and _tolerates(path))
-    path = shutil.which("srun")
+                info = str(Path(path).with_name("ompi_info"))
+                tolerant = found is Kind.OPEN_MPI and bool(tolerates(info, ASK_LIMIT_S))
+                return Launcher(found, path, tuple(arguments), tolerant)
+    path = beside_python("srun")
     if path is not None and kind in (None, Kind.SRUN):
         return Launcher(Kind.SRUN, path, tuple(arguments))
     wanted = "mpirun, mpiexec or srun" if kind is None else {Kind.SRUN: "srun"}.get(kind, f"mpirun of {kind}")
@@ -81,30 +84,9 @@ def find_launcher(kind: Kind | None, arguments: Sequence[str], n_ranks: int | No
     )
 
 
-def _find(name: str) -> str | None:
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
-
-
-def _words(*command: str) -> str:
-    """Return what a program says; nothing if it cannot be run."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
-
-
-def _tolerates(mpirun: str) -> bool:
-    """Tell whether an Open MPI was built to outlive lost ranks, by the `ompi_info` beside its mpirun."""
-    return "ft mpi support: yes" in _words(str(Path(mpirun).with_name("ompi_info"))).lower()
-
-
 def kind_of(path: str) -> Kind | None:
     """Return whose mpirun that is, by its own words; None if it does not say."""
-    words = _words(path, "--version")
+    words = output([path, "--version"], ASK_LIMIT_S) or ""
     if "Open MPI" in words or "OpenRTE" in words or "PRRTE" in words:
         return Kind.OPEN_MPI
     return Kind.MPICH if "HYDRA" in words or "MPICH" in words else None

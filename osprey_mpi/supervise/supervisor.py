@@ -4,7 +4,8 @@
                                          --End-------> over
 
 A signal to the supervisor is passed on to the ranks as SIGUSR1: launchers hand that one on as it is, and the ranks save
-and stop; SIGINT and SIGTERM they would follow with SIGKILL a moment later. A second signal ends the launch at once.
+and stop; SIGINT and SIGTERM they would follow with SIGKILL a moment later. A second signal ends the launch at once, a
+third one kills the launcher, whose ranks are ended then.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +29,19 @@ from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.status import State
 from osprey_mpi.supervise.leftovers import MARK, end_marked
 from osprey_mpi.supervise.lines import Launcher
-from osprey_mpi.supervise.lives import End, Ended, Lives
+from osprey_mpi.supervise.restart import End, Ended, RestartPolicy
 from osprey_mpi.words import counted
 
 LOOK_S = 0.05
 # Ranks outlive a launcher that was killed by moments; one that holds the folder longer is ended.
 LET_GO_S = 5.0
+# What the first, the second and every further signal becomes for the launcher.
+PASSED_ON = (signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class LaunchSpec:
     """Say what to launch. first: the verb and its arguments for the first launch; resume: for all others."""
 
     folder: Path
@@ -49,30 +53,30 @@ class Orders:
 class Supervisor:
     """Keep one run going. say: gets a sentence for every launch."""
 
-    def __init__(self, orders: Orders, launcher: Launcher, lives: Lives, say: Callable[[str], None]) -> None:
-        self._orders, self._launcher, self._lives, self._say = orders, launcher, lives, say
+    def __init__(self, spec: LaunchSpec, launcher: Launcher, policy: RestartPolicy, say: Callable[[str], None]) -> None:
+        self._spec, self._launcher, self._policy, self._say = spec, launcher, policy, say
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = ""
         # A run in the folder that is to be replaced is not ours.
-        self._replaced = None if orders.first == orders.resume else _identity(orders.folder)
+        self._replaced = None if spec.first == spec.resume else _identity(spec.folder)
         self._n_asked = 0
 
     def run(self, environ: Mapping[str, str]) -> tuple[int, bytes]:
         """Launch until the run is over; return its exit code and what the last launch wrote to stdout."""
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         try:
-            arguments = self._orders.first
+            arguments = self._spec.first
             while True:
                 code, output = self._launch(arguments, environ)
                 ended = self._look(code)
-                decision = self._lives.after(ended, is_asked=self._n_asked > 0)
+                decision = self._policy.after(ended, is_asked=self._n_asked > 0)
                 if isinstance(decision, End):
                     if decision.text:
                         self._say(decision.text)
                     return decision.code, output
                 if self._has_run():
-                    arguments = self._orders.resume
-                self._say(_lost(ended, self._lives.n, decision.wait_s))
+                    arguments = self._spec.resume
+                self._say(_lost(ended, self._policy.n, decision.wait_s))
                 self._pause(decision.wait_s)
                 if self._n_asked:
                     return ExitCode.STOPPED, output
@@ -81,17 +85,19 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _launch(self, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[int, bytes]:
-        n_ranks = self._orders.n_ranks
+        n_ranks = self._spec.n_ranks
         line = self._launcher.line(n_ranks, [sys.executable, "-m", "osprey_mpi", *arguments])
         environment = self._launcher.environment(environ, n_ranks, len(os.sched_getaffinity(0)))
         environment[MARK] = self._mark = uuid.uuid4().hex
+        # A file, because the end of a pipe would not come before that of everything that the launcher leaves behind.
         # A session of its own: the terminal's Ctrl-C would reach the launcher as SIGINT, and end the ranks.
-        self._process = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, start_new_session=True)
-        if self._n_asked:
-            self._pass_on()
-        output, _ = self._process.communicate()
-        code, self._process = self._process.returncode, None
-        return code, output
+        with tempfile.TemporaryFile() as output:
+            self._process = subprocess.Popen(line, env=environment, stdout=output, start_new_session=True)
+            if self._n_asked:
+                self._pass_on()
+            code, self._process = self._process.wait(), None
+            output.seek(0)
+            return code, output.read()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._n_asked += 1
@@ -100,7 +106,7 @@ class Supervisor:
     def _pass_on(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGUSR1 if self._n_asked == 1 else signal.SIGTERM)
+                self._process.send_signal(PASSED_ON[min(self._n_asked, len(PASSED_ON)) - 1])
 
     def _pause(self, wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
@@ -108,14 +114,14 @@ class Supervisor:
             time.sleep(LOOK_S)
 
     def _has_run(self) -> bool:
-        return _identity(self._orders.folder) not in (None, self._replaced)
+        return _identity(self._spec.folder) not in (None, self._replaced)
 
     def _look(self, code: int) -> Ended:
         """Look at the run's files once nobody of this launch is left."""
         if not self._has_run():
             end_marked(self._mark)
             return Ended(code, None, 0)
-        folder = RunFolder.peek(self._orders.folder)
+        folder = RunFolder.peek(self._spec.folder)
         deadline = time.monotonic() + LET_GO_S
         while folder.observe()[1].is_active and time.monotonic() < deadline:
             time.sleep(LOOK_S)
@@ -144,7 +150,7 @@ def _identity(folder: Path) -> float | None:
 
 
 def evaluations_done(folder: Path) -> int:
-    """Return how many evaluations a run has on disk. Raises UsageError if the folder holds none, or its run is over."""
+    """Return how many evaluations a run has on disk. Raises UsageError if the folder holds none, or it is in use."""
     run = RunFolder.peek(folder)
     _, state = run.observe()
     if state.is_active:
@@ -155,10 +161,9 @@ def evaluations_done(folder: Path) -> int:
 def _lost(ended: Ended, n: int, wait_s: float) -> str:
     how = {State.STOPPED: f"stopped ({ended.reason})"}.get(ended.state or State.INTERRUPTED, "was lost")
     when = "at once" if wait_s == 0.0 else f"in {wait_s:g} s"
-    return (
-        f"launch {n} {how}, the launcher ended with {ended.code}; {ended.n_evaluations} evaluations are on disk; "
-        f"resuming {when}"
-    )
+    next_step = "starting again" if ended.state is None else "resuming"
+    done = counted(ended.n_evaluations, "evaluation")
+    return f"launch {n} {how}, the launcher ended with {ended.code}; {done} on disk; {next_step} {when}"
 
 
 def default_ranks(environ: Mapping[str, str]) -> int | None:
@@ -166,10 +171,10 @@ def default_ranks(environ: Mapping[str, str]) -> int | None:
     return None if "SLURM_JOB_ID" in environ else len(os.sched_getaffinity(0))
 
 
-def orders_of(
+def spec_of(
     config: Path | None, resume: Path | None, out: Path | None, n_ranks: int | None, *,
     overrides: Sequence[str], options: Sequence[str], overwrite: bool,
-) -> Orders:  # fmt: skip
+) -> LaunchSpec:  # fmt: skip
     """Return what to launch. Raises UsageError or ConfigError before anything is started."""
     if (config is None) == (resume is None):
         raise UsageError("give either CONFIG, to start a run, or --resume DIR, to go on with one")
@@ -179,7 +184,7 @@ def orders_of(
                 raise UsageError(f"{name} does not go with --resume: the run has its folder and its config")
         folder = RunFolder.peek(resume).path
         again = ("resume", str(folder), *options)
-        return Orders(folder, again, again, n_ranks)
+        return LaunchSpec(folder, again, again, n_ranks)
     from osprey_mpi.config import load_config
 
     assert config is not None
@@ -187,4 +192,4 @@ def orders_of(
     RunFolder.refuse_used(folder, overwrite)
     sets = [word for override in overrides for word in ("--set", override)]
     first = ("run", str(config), "--out", str(folder), *sets, *(["--overwrite"] if overwrite else []), *options)
-    return Orders(folder, first, ("resume", str(folder), *options), n_ranks)
+    return LaunchSpec(folder, first, ("resume", str(folder), *options), n_ranks)

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -66,6 +67,9 @@ class Launch:
         self._files = [cwd / f".{self.mark}.{name}" for name in ("stdout", "stderr")]
         prefix = [str(MPIRUN), *launcher, "-n", str(n)] if n > 1 else []
         environment = {**clean_environment(os.environ), **_ALWAYS, **(env or {}), _MARK: self.mark}
+        # A launcher that was killed leaves a folder named by its pid, and the next one with that pid does not start.
+        self._scratch = tempfile.TemporaryDirectory(prefix="osprey-test-")
+        environment["TMPDIR"] = self._scratch.name
         environment["PATH"] = os.pathsep.join([str(BIN), environment.get("PATH", os.defpath)])
         self._started = time.monotonic()
         with self._files[0].open("wb") as stdout, self._files[1].open("wb") as stderr:
@@ -139,6 +143,7 @@ class Launch:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        self._scratch.cleanup()
         for file in self._files:
             file.unlink()
 

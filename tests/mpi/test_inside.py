@@ -167,10 +167,10 @@ def test_a_bell_wakes_a_rank_that_sleeps(comm: Any) -> None:
     """A message to a rank of this host wakes its poll; after a hundred rings one silence is enough."""
     import select
 
-    from osprey_mpi.comm.bell import Bell
     from osprey_mpi.comm.channel import MpiChannel
+    from osprey_mpi.comm.doorbell import Doorbell
 
-    bell = Bell()
+    bell = Doorbell()
     bell.meet(comm.allgather(bell.address))
     facts: dict[str, Any] = {"reaches": bell.reaches(range(N)), "beyond": bell.reaches([N])}
     channel = MpiChannel(comm, bell)
@@ -202,6 +202,34 @@ def test_a_bell_wakes_a_rank_that_sleeps(comm: Any) -> None:
     every = {"reaches": True, "beyond": False}
     woken = every | {"rung": True, "silent": True, "woken": True, "one look": [b"wake up"]}
     assert truth == [every, woken, every, every]
+
+
+@inside
+def test_the_last_word_reaches_all_or_its_absence_is_said(comm: Any) -> None:
+    """Every rank gets rank 0's value; where rank 0 does not come, the others do not wait for ever."""
+    from osprey_mpi.comm.channel import drain
+    from osprey_mpi.comm.ending import RESULT_TAG, share
+    from osprey_mpi.comm.failures import Failures
+    from osprey_mpi.comm.startup import World
+    from osprey_mpi.errors import RunLost
+
+    world = World(comm, comm.rank, N, "", "none", owns_mpi=False, failures=Failures(comm, tolerant=False))
+    value = {"text": "x" * 100_000} if comm.rank == 0 else None
+    heard = share(world, value, 10.0) == {"text": "x" * 100_000}
+    comm.Barrier()
+    said = ""
+    if comm.rank == 0:
+        time.sleep(1.0)
+    try:
+        share(world, value, 0.2)
+    except RunLost as error:
+        said = str(error)
+    truth = comm.allgather((heard, said))
+    came = comm.rank == 0 or until(lambda: bool(comm.iprobe(source=0, tag=RESULT_TAG)))
+    drain(comm)
+    assert came, "what nobody waited for any more"
+    late = "rank 0 has said nothing for 0.4 s at the end"
+    assert truth == [(True, ""), *[(True, late)] * 3]
 
 
 @inside
@@ -295,4 +323,4 @@ def test_this_file_on_four_ranks(tmp_path: Path) -> None:
         timeout_s=90,
     )
     assert done.rc == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert done.stdout.count("10 passed") == N, done.stdout[-6000:]
+    assert done.stdout.count("11 passed") == N, done.stdout[-6000:]

@@ -246,6 +246,18 @@ def test_checkpoints_by_the_clock() -> None:
     assert isinstance(checkpoint, WriteCheckpoint) and checkpoint.meta == {"n_evaluations": 0}
 
 
+def without_room(drive: Driver) -> list[Any]:
+    """Tick to the end of the run on a full disk; return what was done."""
+    done: list[Any] = []
+    while drive.root.phase is not Phase.OVER:
+        drive.now += 0.1
+        for action in drive(Tick()):
+            done.append(action)
+            if isinstance(action, Append):
+                drive(Appended(action.serial, "no space left"))
+    return done
+
+
 def test_an_error_of_the_disk_stops_the_run_and_the_rows_are_tried_again() -> None:
     drive = Driver()
     drive(Want(100))
@@ -259,13 +271,7 @@ def test_an_error_of_the_disk_stops_the_run_and_the_rows_are_tried_again() -> No
     again, _ = drive(Tick())
     assert again.serial == append.serial + 1 and again.records["id"].tolist() == [0]
     drive(Appended(again.serial, "no space left"))
-    rest: list[Any] = []
-    while drive.root.phase is not Phase.OVER:
-        drive.now += 0.1
-        for action in drive(Tick()):
-            rest.append(action)
-            if isinstance(action, Append):
-                drive(Appended(action.serial, "no space left"))
+    rest = without_room(drive)
     assert any("could not be written" in a.text for a in _kinds(rest, Log)) and rest[-1] == Finish(75)
     assert len(_kinds(rest, Append)) <= 9, "tried again once a second, not at every tick"
     assert not [a for a in _kinds(rest, Log) if a.text == "no space left"], "said once"
@@ -292,13 +298,7 @@ def test_a_disk_that_fills_at_the_very_end_is_the_reason_not_the_budget() -> Non
     drive(Farewell(1, 1), 1)
     drive(Farewell(1, 0), 2)
     assert drive.root.reason is Reason.EVALUATIONS
-    rest: list[Any] = []
-    while drive.root.phase is not Phase.OVER:
-        drive.now += 0.1
-        for action in drive(Tick()):
-            rest.append(action)
-            if isinstance(action, Append):
-                drive(Appended(action.serial, "no space left"))
+    rest = without_room(drive)
     assert rest[-1] == Finish(75) and drive.root.detail == "no space left"
 
 

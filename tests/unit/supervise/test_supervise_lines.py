@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from osprey_mpi.cli.launch import split_arguments
 from osprey_mpi.errors import EnvironmentFault, UsageError
 from osprey_mpi.supervise import lines
 from osprey_mpi.supervise.leftovers import MARK, end_marked, marked
 from osprey_mpi.supervise.lines import Kind, Launcher, find_launcher, kind_of
-from osprey_mpi.supervise.supervisor import default_ranks, orders_of
+from osprey_mpi.supervise.supervisor import default_ranks, spec_of
 
 CONFIG = """\
 name: case
@@ -79,7 +80,16 @@ def test_the_launcher_of_the_wanted_kind_is_found(tmp_path: Path, monkeypatch: p
     with pytest.raises(EnvironmentFault, match="there is no mpirun of openmpi beside"):
         find_launcher(Kind.OPEN_MPI, (), 4)
     assert find_launcher(None, (), 1) == Launcher(Kind.NONE)
-    assert find_launcher(Kind.NONE, (), 4) == Launcher(Kind.NONE)
+    assert find_launcher(Kind.NONE, (), 1) == Launcher(Kind.NONE)
+    for arguments, n_ranks in (((), 4), (("-w", "n1"), 1)):
+        with pytest.raises(UsageError, match="--launcher none starts one process"):
+            find_launcher(Kind.NONE, arguments, n_ranks)
+
+
+def test_arguments_are_split_as_a_shell_does() -> None:
+    assert split_arguments("--host 'a b' -x") == ["--host", "a b", "-x"]
+    with pytest.raises(UsageError, match="--launcher-args is \"'\", which a shell could not split: No closing"):
+        split_arguments("'")
 
 
 def test_default_ranks() -> None:
@@ -90,15 +100,15 @@ def test_default_ranks() -> None:
 def test_orders(tmp_path: Path) -> None:
     config, out = tmp_path / "case.yaml", tmp_path / "out"
     config.write_text(CONFIG)
-    orders = orders_of(config, None, out, 3, overrides=("seed=2",), options=("-q",), overwrite=True)
-    assert orders.first == ("run", str(config), "--out", str(out), "--set", "seed=2", "--overwrite", "-q")
-    assert (orders.folder, orders.resume, orders.n_ranks) == (out, ("resume", str(out), "-q"), 3)
+    spec = spec_of(config, None, out, 3, overrides=("seed=2",), options=("-q",), overwrite=True)
+    assert spec.first == ("run", str(config), "--out", str(out), "--set", "seed=2", "--overwrite", "-q")
+    assert (spec.folder, spec.resume, spec.n_ranks) == (out, ("resume", str(out), "-q"), 3)
     with pytest.raises(UsageError, match="either CONFIG, to start a run, or --resume DIR"):
-        orders_of(None, None, None, 3, overrides=(), options=(), overwrite=False)
+        spec_of(None, None, None, 3, overrides=(), options=(), overwrite=False)
     with pytest.raises(UsageError, match="--set does not go with --resume"):
-        orders_of(None, out, None, 3, overrides=("a=1",), options=(), overwrite=False)
+        spec_of(None, out, None, 3, overrides=("a=1",), options=(), overwrite=False)
     with pytest.raises(UsageError, match="does not exist"):
-        orders_of(None, out, None, 3, overrides=(), options=(), overwrite=False)
+        spec_of(None, out, None, 3, overrides=(), options=(), overwrite=False)
 
 
 def test_what_carries_the_mark_is_ended_and_nothing_else() -> None:

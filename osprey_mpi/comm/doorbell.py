@@ -14,11 +14,12 @@ from pathlib import Path
 
 Address = tuple[str, bytes]  # of a host and network namespace, and the socket's name there
 
+MOST_RINGS = 1024  # more than a socket queues by default (net.unix.max_dgram_qlen)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/net")
 
 
-class Bell:
+class Doorbell:
     """Be woken by other ranks, and wake them. Where the system has no such sockets nobody can reach this rank."""
 
     def __init__(self) -> None:
@@ -57,10 +58,10 @@ class Bell:
         return [] if self._socket is None else [self._socket.fileno()]
 
     def silence(self) -> None:
-        """Forget the rings so far; a look for messages must follow."""
+        """Forget the rings so far, however fast new ones come; a look for messages must follow."""
         if self._socket is not None:
             with contextlib.suppress(OSError):  # BlockingIOError: that was all
-                while True:
+                for _ in range(MOST_RINGS):
                     self._socket.recv(1)
 
     def close(self) -> None:

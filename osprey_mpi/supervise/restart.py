@@ -18,7 +18,6 @@ from osprey_mpi.errors import ExitCode
 from osprey_mpi.storage.status import State
 
 FRUITLESS = 3  # launches in a row that end without one evaluation: the fourth would not do better
-LONGEST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class End:
     text: str = ""
 
 
-class Lives:
+class RestartPolicy:
     """Count the launches of a run. most: how many there may be. n_evaluations: done before the first."""
 
     def __init__(self, most: int, n_evaluations: int = 0) -> None:
@@ -75,4 +74,4 @@ class Lives:
             return End(code, f"{FRUITLESS} launches in a row ended without one evaluation; giving up")
         if self.n >= self.most:
             return End(code, f"launch {self.n} of at most {self.most} was lost, too; giving up")
-        return Relaunch(min(2.0**self._n_fruitless - 1.0, LONGEST_WAIT_S))
+        return Relaunch(2.0**self._n_fruitless - 1.0)
