@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from osprey_mpi.errors import OspreyError, StorageError
+from osprey_mpi.errors import ConfigError, OspreyError, StorageError
 
 if TYPE_CHECKING:
     import typer
@@ -76,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _complain(error: OspreyError) -> None:
     if not error.is_said:
-        sys.stderr.write(f"osprey: {error}\n")
+        is_list = isinstance(error, ConfigError) and len(error.problems) > 1  # which has a line for each
+        lines = str(error).splitlines() if is_list else [str(error)]
+        sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))
         sys.stderr.flush()
     if isinstance(error, StorageError):  # if it was stdout, Python's last flush would fail too and change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

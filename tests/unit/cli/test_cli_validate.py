@@ -43,7 +43,7 @@ def test_each_problem_stays_on_one_line(osprey: Any, tmp_path: Path) -> None:
     )
     done = osprey("validate", path)
     lines = done.stderr.splitlines()
-    assert len(lines) == 3 and lines[0].startswith("osprey: ") and all("bad.yaml:" in line for line in lines)
+    assert len(lines) == 3 and all(line.startswith(f"osprey: {path}:") for line in lines)
     assert "is 'a\\nb', must be seconds" in lines[0] and "x.si\\nze: is an unknown key" in lines[1]
 
 
