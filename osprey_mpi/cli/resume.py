@@ -29,6 +29,7 @@ def resume_command(
     from osprey_mpi.drivers.hosts import limit_threads
 
     limit_threads()  # before anything imports NumPy, whose BLAS looks once
+    from osprey_mpi.cli.output import others_to_stderr
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.session import run_session
 
@@ -39,4 +40,6 @@ def resume_command(
         quiet=quiet,
         on_result=lambda result: print_result(result, format),
     )
-    raise typer.Exit(run_session(request).exit_code)
+    with others_to_stderr():
+        result = run_session(request)
+    raise typer.Exit(result.exit_code)

@@ -35,6 +35,7 @@ def run_command(
     from osprey_mpi.drivers.hosts import limit_threads
 
     limit_threads()  # before anything imports NumPy, whose BLAS looks once
+    from osprey_mpi.cli.output import others_to_stderr
     from osprey_mpi.config import load_config
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.session import run_session
@@ -50,7 +51,9 @@ def run_command(
     request = Request(
         load=load, out=out, overwrite=overwrite, quiet=quiet, on_result=lambda result: print_result(result, format)
     )
-    raise typer.Exit(run_session(request).exit_code)
+    with others_to_stderr():
+        result = run_session(request)
+    raise typer.Exit(result.exit_code)
 
 
 def print_facts(facts: dict[str, Any], format: TextFormat) -> None:

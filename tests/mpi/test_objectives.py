@@ -68,9 +68,19 @@ def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
         assert text in columns["reason"][id], (id, columns["reason"][id])
     assert expected[1] in done.stderr and expected[2] in done.stderr
     logs = "".join(case.log(rank) for rank in range(3))
+    assert "INFO evaluation 9: more noise\n" in logs and "noise from the objective\n" in logs
+    assert "noise" not in done.stdout + done.stderr
     assert all(f"evaluation {id} on rank" in logs for id in expected)
     assert all(re.search(rf"evaluation {id} on rank \d, parameters \{{'x': \S+, 'n': \d\}}: ", logs) for id in expected)
     assert not any("parameters" in reason for reason in columns["reason"]), "the row has them"
+
+
+@pytest.mark.parametrize("where", ["isolation: thread", "ranks: 2"])
+def test_what_is_printed_in_the_rank_itself_goes_to_stderr(where: str, case: Problem) -> None:
+    case.write("def f(p):\n    print('said')\n    return p['x']", BASE.replace('"case:f"', f'"case:f", {where}'))
+    done = case.run(2)
+    assert done.rc == 0 and done.json()["n_evaluations"] == 8, done.stderr
+    assert done.stderr.count("said\n") == (16 if where == "ranks: 2" else 8)
 
 
 def test_on_failure_stop(case: Problem) -> None:
