@@ -101,10 +101,13 @@ def test_on_failure_stop(case: Problem) -> None:
 
 
 def test_no_usable_result_is_exit_code_3(case: Problem) -> None:
+    """And nobody needs to wait for the end of the budget to learn why."""
     case.write("def f(p):\n    raise ValueError('never')")
-    done = case.run(2)
-    assert (done.rc, done.json()["best"], done.json()["n_evaluations"]) == (3, None, 8), done.stderr
+    done = case.run(2, "--set", "budget.evaluations=40")
+    assert (done.rc, done.json()["best"], done.json()["n_evaluations"]) == (3, None, 40), done.stderr
     assert (case.status()["state"], case.status()["exit_code"]) == ("failed", 3)
+    alarm = re.findall(r"osprey: the first (\d+) evaluations failed, all for one reason: ValueError: n", done.stderr)
+    assert len(alarm) == 1 and 10 <= int(alarm[0]) <= 40, done.stderr
 
 
 def test_modules_are_found_from_any_folder(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
