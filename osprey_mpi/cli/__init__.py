@@ -80,6 +80,5 @@ def _complain(error: OspreyError) -> None:
         lines = str(error).splitlines() if is_list else [str(error)]
         sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))
         sys.stderr.flush()
-    if isinstance(error, StorageError) and sys.stdout is not None:
-        # If it was stdout, Python's last flush would fail too and change the exit code.
+    if isinstance(error, StorageError):  # if it was stdout, Python's last flush would fail too and change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -68,7 +68,7 @@ def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
         assert text in columns["reason"][id], (id, columns["reason"][id])
     assert expected[1] in done.stderr and expected[2] in done.stderr
     logs = "".join(case.log(rank) for rank in range(3))
-    assert "INFO evaluation 9: more noise\n" in logs and "noise from the objective\n" in logs
+    assert "evaluation 9: more noise\n" in logs and "noise from the objective\n" in logs
     assert "noise" not in done.stdout + done.stderr
     assert all(f"evaluation {id} on rank" in logs for id in expected)
     assert all(re.search(rf"evaluation {id} on rank \d, parameters \{{'x': \S+, 'n': \d\}}: ", logs) for id in expected)
