@@ -19,6 +19,7 @@ from osprey_mpi.continuity.messages import Role
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
+from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.logs import usage_logged
 from osprey_mpi.drivers.loop import Loop, Machine
 from osprey_mpi.drivers.opening import budget_of
@@ -109,7 +110,8 @@ class Crew:
 
     def announce(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Tell the user what is good to know before the run, and what is not as it should be."""
-        for text in notes:
+        spare = spare_notes(self.placed.spare, self.session.config.objective.ranks, self.placed.n_ranks)
+        for text in (*notes, *spare):
             self.log.info("%s", text)
             self.progress.note(text)
         for text in warnings:

@@ -11,6 +11,7 @@ from osprey_mpi.comm import tree
 from osprey_mpi.config import Config, advice
 from osprey_mpi.drivers.agree import launched, on_root
 from osprey_mpi.drivers.check import check_objective, constraint_notes
+from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.session import flock_size
 from osprey_mpi.drivers.trial import first_positions
 from osprey_mpi.search.space import Space
@@ -43,7 +44,10 @@ def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
         "parameters": list(config.parameters),
         "budget": config.budget.model_dump(by_alias=True, exclude_none=True),
         "first_points": first_points(config, space),
-        "warnings": constraint_notes(config, space),
+        "warnings": [
+            *spare_notes(placed.spare, config.objective.ranks, n_ranks),
+            *constraint_notes(config, space),
+        ],
         "advice": advice(config, n_ranks),
     }
 

@@ -164,14 +164,15 @@ def f(p, context):
 """
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_objective_that_needs_two_ranks(n: int, case: Problem) -> None:
     case.write(GROUP, BASE.replace('"case:f"', '"case:f", ranks: 2'))
     done = case.run(n)
     assert (done.rc, done.json()["n_evaluations"]) == (0, 8), done.stderr
     assert 3.0 <= done.json()["best"]["cost"] < 4.0
     assert case.columns("status")["status"].tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
-    workers = {2: {0}, 3: {1}, 5: {1, 3}}[n]
+    assert done.stderr.count("osprey: rank 3 fills no group of 2") == (n == 4), done.stderr
+    workers = {2: {0}, 3: {1}, 4: {1}, 5: {1, 3}}[n]
     assert set(case.columns("rank")["rank"].tolist()) <= workers
 
 
