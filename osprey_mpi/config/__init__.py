@@ -10,6 +10,7 @@ from osprey_mpi.config.parameters import (
     Parameter,
     RealParameter,
 )
+from osprey_mpi.config.reference import reference
 from osprey_mpi.config.running import Budget, Checkpoint, Continuity, Device, Output, Search, Swarm
 from osprey_mpi.config.schema import Config, json_schema
 
@@ -35,4 +36,5 @@ __all__ = [
     "config_from_mapping",
     "json_schema",
     "load_config",
+    "reference",
 ]

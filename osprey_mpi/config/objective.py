@@ -37,9 +37,9 @@ class Result(Section):
     """Read where a command's cost is found."""
 
     pattern: Text | None = None
-    """Regular expression with one group, which holds the number; its last match counts. Null: the last line."""
+    """Regular expression, a group around the number; its last match counts. Null: last line."""
     file: Text | None = None
-    """File in the scratch folder to search; standard output if null."""
+    """The file in the scratch folder to read; null: standard output."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield a pattern that is no regular expression or has not one group, and a file outside the scratch folder."""
@@ -58,9 +58,9 @@ class EarlyStop(Section):
     """Read the median rule: stop what is worse than half of the others were at the same step."""
 
     min_steps: Annotated[int, Field(ge=1)] = 3
-    """Reports an evaluation makes before it may be stopped."""
+    """Reports that an evaluation makes before it may be stopped."""
     min_reports: Annotated[int, Field(ge=1)] = 5
-    """Evaluations that must have reached a step before their median counts."""
+    """Evaluations that must have reported at a step before it stops others."""
 
 
 def _existing(name: str) -> str:
@@ -83,37 +83,38 @@ class Objective(Section):
     """Read what is minimised; exactly one of `builtin`, `python` and `command`."""
 
     builtin: Annotated[str, AfterValidator(_existing)] | None = None
-    """Name of a built-in function."""
+    """Name of a built-in function, such as `rastrigin`."""
     python: Annotated[str, AfterValidator(_function)] | None = None
     """`module:function`, imported with the config's folder first on the path."""
     command: Annotated[Items[str], Field(min_length=1)] | None = None
-    """Program and arguments, one list item each; `{name}`, `{id}`, `{seed}` and `{scratch}` are filled in."""
+    """Program, arguments; `{x}`, `{x[0]}`, `{id}`, `{seed}` and `{scratch}` are filled in."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the built-in, or further keyword arguments of the function."""
     batch: Annotated[int, Field(ge=1, le=BATCH_LIMIT)] = Field(default_factory=_default_batch)
-    """Points per call. Default: 32 for a built-in, 1 otherwise. A command takes one point."""
+    """Points per call; 32 for a built-in, else 1."""
     array: Literal["numpy", "cupy"] = "numpy"
-    """Arrays that a Python function with batch > 1 gets."""
+    """The arrays that a Python function with batch > 1 gets."""
     ranks: Annotated[int, Field(ge=1)] = 1
-    """MPI ranks that one evaluation of a Python function needs; it gets a communicator of that size."""
+    """MPI ranks of one evaluation of a Python function, which gets a communicator."""
     isolation: Literal["auto", "process", "thread", "none"] = "auto"
-    """Where a Python function runs. Auto: in a child process, but in the rank itself for cupy and for ranks > 1."""
+    """Where a Python function runs: a child process, a thread of the rank, or the rank itself.
+    Auto: the rank itself for cupy and for ranks > 1, else a process, which alone survives crashes and time limits."""
     time_limit_s: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, alias="time_limit")
-    """Longest time of one call, in seconds or as HH:MM:SS; then it is killed and counts as failed."""
+    """Longest time of a call, above 0, in seconds or HH:MM:SS; past it the status is timeout."""
     retries: Annotated[int, Field(ge=0)] = 0
-    """How often a failed evaluation is tried again."""
+    """How often a failed evaluation, but not a timeout, is tried again at once."""
     on_failure: Literal["skip", "penalty", "stop"] = "skip"
-    """What a failed evaluation means: `skip` it, give it the cost `penalty`, or `stop` the run."""
+    """A failed evaluation ranks last, costs `penalty`, or ends the run."""
     penalty: float | None = None
-    """Cost of a failed evaluation, with `on_failure: penalty`."""
+    """What the search takes as the cost of a failed evaluation, with `on_failure: penalty`."""
     template: Items[Template] = ()
-    """Input files of a command."""
+    """Input files of a command, written anew for each evaluation."""
     result: Result | None = None
-    """Where a command's cost is found; null: the last line of its standard output is the number."""
+    """Where a command's cost is; null: the last line of its output."""
     keep_scratch: Literal["never", "failed", "always"] = "failed"
-    """Which scratch folders of a command are kept."""
+    """Which scratch folders of a command, with its output, are kept."""
     early_stop: EarlyStop | None = None
-    """Stop evaluations that report poor intermediate values; null: never."""
+    """Stop what reports poor values; `{}`: as below, null: never."""
 
     @property
     def kind(self) -> Literal["builtin", "python", "command"]:

@@ -29,9 +29,9 @@ Scale = Literal["linear", "log"]
 
 class _Varied(Section):
     size: Size | None = None
-    """Number of elements of an array parameter; the objective then gets an array. Without it: a single value."""
+    """Makes an array of so many elements; null: a single value."""
     when: When = Field(default_factory=dict)
-    """Conditions `{other: value}` or `{other: [values]}`; all must hold, else this parameter is absent."""
+    """`{other: value}` or `{other: [values]}`: unless all of it holds, this parameter is absent."""
 
 
 class RealParameter(_Varied):
@@ -44,7 +44,7 @@ class RealParameter(_Varied):
     high: float
     """Upper bound, inclusive."""
     scale: Scale = "linear"
-    """How the range is searched: `linear`, or `log` for ranges over orders of magnitude."""
+    """How the range is searched; `log` for orders of magnitude."""
     step: Annotated[float, Field(gt=0)] | None = None
     """Distance between allowed values, counted from `low`; not with a log scale."""
 
@@ -86,7 +86,7 @@ class IntegerParameter(_Varied):
     high: Annotated[int, Field(ge=-INTEGER_LIMIT, le=INTEGER_LIMIT)]
     """Upper bound, inclusive."""
     scale: Scale = "linear"
-    """How the range is searched: `linear`, or `log` for ranges over orders of magnitude."""
+    """How the range is searched; `log` for orders of magnitude."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield bounds out of order or not above zero on a log scale."""
@@ -99,7 +99,7 @@ class CategoricalParameter(_Varied):
     type: Literal["categorical"] = "categorical"
     """The kind of the parameter."""
     choices: Annotated[Items[Choice], Field(min_length=2)]
-    """The values, at least two, all different: text, numbers, true or false. Their order is part of the run."""
+    """At least two values, all different: text, numbers, true or false."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield choices that are equal to an earlier one, as Python and a table of results would see them."""

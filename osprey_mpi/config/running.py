@@ -30,13 +30,13 @@ class Search(Section):
     sigma: Annotated[float, Field(gt=0, le=1)] = 0.2
     """First spread of the samples, as a part of each parameter's range."""
     population: Annotated[int, Field(ge=4, le=INTEGER_LIMIT)] | None = None
-    """Results per step of the shared distribution; null: from the dimensions and the ranks."""
+    """Results per step of the distribution; null: by dimensions, ranks."""
     dives: Switch = "auto"
-    """Follow slopes by finite differences: true, false, or auto (only where the parameters are real)."""
+    """Follow slopes by differences; auto: where all parameters are real."""
     restarts: bool = True
     """Start again elsewhere when a flock has converged."""
     speed_exponent: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Spread of a worker's samples is scaled by its relative speed to minus this power; 0: all the same."""
+    """A worker's spread is scaled by its relative speed to minus this power."""
 
 
 class Swarm(Section):
@@ -45,7 +45,7 @@ class Swarm(Section):
     flock_size: Count = 16
     """Workers per flock, each flock with a leader."""
     deterministic: bool = False
-    """Apply results in order of their ids, so that a run on the same ranks repeats bit for bit; slower."""
+    """Apply results in the order of their ids: a run on as many ranks repeats bit for bit, slower."""
     search: Search = Search()
     """How a flock searches."""
 
@@ -65,11 +65,11 @@ class Budget(Section):
     evaluations: Count | None = None
     """Number of evaluations, met exactly."""
     walltime_s: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, alias="walltime")
-    """Time that one start (run or resume) may take, in seconds or HH:MM:SS; with `evaluations` left it exits 75."""
+    """Time of one start (run or resume), in seconds or HH:MM:SS; exit 75 if `evaluations` are left."""
     target: float | None = None
-    """Cost that is good enough."""
+    """Cost that is good enough, of a point that violates no constraint."""
     stagnation: Count | None = None
-    """Evaluations without a better cost."""
+    """Evaluations without a better best."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield a run without an end."""
@@ -81,13 +81,13 @@ class Continuity(Section):
     """Read how the loss of a rank is noticed."""
 
     cycle_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=1.0, alias="cycle")
-    """Time between signs of life, in seconds; at least 0.1, below which they would flood the root."""
+    """Time between signs of life, at least 0.1, in seconds."""
     stale_window: Count = 3
-    """Cycles after which a result no longer steers the search; it is kept all the same."""
+    """Cycles after which a result, though kept, no longer steers the search."""
     suspect_after_s: Seconds = Field(default=5.0, alias="suspect_after")
-    """Silence after which a rank is asked for what is missing; at least two cycles."""
+    """Silence after which a rank is asked for what is missing, at least two cycles, in seconds."""
     lost_after_s: Seconds = Field(default=30.0, alias="lost_after")
-    """Silence after which a rank's work is given to others; longer than suspect_after."""
+    """Silence after which a rank's work is given to others, above suspect_after, in seconds."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield limits so short that living ranks would be taken for lost."""
@@ -106,16 +106,16 @@ class Checkpoint(Section):
     """Read how often the state of the search is saved; results themselves are always saved."""
 
     interval_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=30.0, alias="interval")
-    """Time between checkpoints, in seconds or as HH:MM:SS; at least 0.1."""
+    """Time between checkpoints, at least 0.1, in seconds or HH:MM:SS."""
     keep: Count = 3
-    """Number of checkpoints kept; an older one is used if the newest is broken."""
+    """Checkpoints kept; an older one is used if the newest is broken."""
 
 
 class Device(Section):
     """Read where arrays are computed; `device: cuda` is short for `device: {kind: cuda}`."""
 
     kind: Literal["auto", "cpu", "cuda"] = "auto"
-    """`cpu`, `cuda`, or `auto`: CUDA where a device and CuPy are found."""
+    """Auto: cuda where a GPU and CuPy are found. Short: `device: cpu`."""
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Part of a GPU's free memory that its ranks may use together."""
 
@@ -126,9 +126,9 @@ class Output(Section):
     dir: Annotated[str, Field(min_length=1)] | None = None
     """The run folder; null: runs/<name> below the current folder."""
     record: Literal["auto", "all", "captures"] = "auto"
-    """Rows kept of batched objectives: `all`, only `captures` (improvements), or `auto`."""
+    """Rows kept of batches: auto means captures, that is improvements."""
     results_interval_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=1.0, alias="results_interval")
-    """Time between writes of new results, in seconds; at least 0.1."""
+    """Time between writes of new results, at least 0.1, in seconds."""
 
 
 def _device(value: Any) -> Any:

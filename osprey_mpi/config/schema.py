@@ -25,17 +25,17 @@ class Config(Section):
     """Read one experiment. Top-level keys that begin with `x-` are ignored: a place for YAML anchors."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-    """Name of the experiment: letters, digits, dot, underscore and hyphen. It names the run folder."""
+    """Names the run folder: letters, digits, dot, underscore and hyphen."""
     seed: Annotated[int, Field(ge=0, lt=INT64_LIMIT)] = 0
     """Seed of all random streams."""
     objective: Objective
-    """What is minimised, and how it is run."""
+    """What is minimised, and how: exactly one of `builtin`, `python` and `command`."""
     parameters: Annotated[dict[str, Parameter], Field(min_length=1)]
     """What the search may change, by name. The order is part of the run."""
     constraints: Items[str] = ()
-    """Comparisons between numeric parameters that must hold: `a + b <= 1`; with abs, exp, log, max, min, sqrt, sum."""
+    """What must hold between parameters: `a + sum(x) <= 1`; also abs, exp, log, max, min, sqrt."""
     start: Items[dict[str, Any]] = ()
-    """Points to evaluate first, each a mapping of parameters; those not named take the middle of their range."""
+    """Points to evaluate first, as `{x: 1, k: a}`; what is not named takes the middle of its range."""
     swarm: Swarm = Swarm()
     """How ranks form flocks, and how these search."""
     budget: Budget
