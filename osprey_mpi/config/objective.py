@@ -97,7 +97,10 @@ class Objective(Section):
     ranks: Annotated[int, Field(ge=1)] = 1
     """MPI ranks that one evaluation of a Python function needs; it gets a communicator of that size."""
     isolation: Literal["auto", "process", "thread", "none"] = "auto"
-    """Where a Python function runs. Auto: in a child process, but in the rank itself for cupy and for ranks > 1."""
+    """Where a Python function runs. Auto: in a child process, but in the rank itself for cupy and for ranks > 1.
+
+    In the rank itself (`none`) it has a thread of its own, so that the rank goes on listening; not with ranks > 1.
+    """
     time_limit_s: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, alias="time_limit")
     """Longest time of one call, in seconds or as HH:MM:SS; then it is killed and counts as failed."""
     retries: Annotated[int, Field(ge=0)] = 0
