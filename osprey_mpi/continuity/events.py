@@ -80,7 +80,14 @@ class Appended:
     error: str = ""
 
 
-Event = Received | Evaluated | Reported | Tick | StopAsked | PeerLost | Appended
+@dataclass(frozen=True, slots=True)
+class CheckpointTried:
+    """A checkpoint was written, or could not be: it took `cost_s` seconds either way."""
+
+    cost_s: float
+
+
+Event = Received | Evaluated | Reported | Tick | StopAsked | PeerLost | Appended | CheckpointTried
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from osprey_mpi.continuity.collector import Collector
 from osprey_mpi.continuity.events import (
     Action,
     Appended,
+    CheckpointTried,
     Conclude,
     Event,
     Finish,
@@ -49,6 +50,7 @@ from osprey_mpi.continuity.events import (
     Tick,
     WriteStatus,
 )  # fmt: skip
+from osprey_mpi.continuity.interval import Interval
 from osprey_mpi.continuity.leases import Leases
 from osprey_mpi.continuity.ledger import Verdict
 from osprey_mpi.continuity.messages import (
@@ -77,7 +79,8 @@ class RootSettings:
     n_columns: int
     exact: bool = False
     results_interval_s: float = 1.0
-    checkpoint_interval_s: float = 30.0
+    checkpoint_interval_s: float | None = 30.0  # None: chosen by their cost
+    failures_per_day: float = 1.0
     suspect_after_s: float = 5.0
     lost_after_s: float = 30.0
     leave_s: float = 8.0  # more than a leader waits for its workers
@@ -120,6 +123,7 @@ class Root(Collector):
         self._began = self._appended_at = self._checkpoint_at = now
         self._leave_by = float("inf")
         self._disk_error = ""
+        self._interval = Interval(settings.checkpoint_interval_s, settings.failures_per_day)
 
     def slack_s(self) -> float:
         """Return for how long nobody would notice if this rank did not listen: leaders ask for ids in time."""
@@ -139,6 +143,9 @@ class Root(Collector):
                 return self._stop(Reason.SIGNAL, now, reason)
             case Appended():
                 return self._appended(event, now)
+            case CheckpointTried(cost_s):
+                self._interval.learn(cost_s)
+                return []
             case Tick():
                 return self._tick(now)
             case PeerLost(rank):
@@ -245,7 +252,7 @@ class Root(Collector):
             return [*actions, lost_rows, *self._end()]
         if now - self._appended_at >= self.settings.results_interval_s:
             actions += self._append(now) or [self._status()]
-        if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self.settings.checkpoint_interval_s:
+        if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self._interval.seconds:
             actions += self._request_snapshots(now)
         return actions
 

@@ -24,6 +24,7 @@ from osprey_mpi.continuity.events import (
     Action,
     Append,
     CancelEvaluations,
+    CheckpointTried,
     Conclude,
     Evaluate,
     Evaluated,
@@ -236,7 +237,9 @@ class Loop:
             case Append():
                 self._give(Role.ROOT, self.disk.append(action), now)
             case WriteCheckpoint():
+                began_s = time.monotonic()
                 self.disk.write_checkpoint(action)
+                self._give(Role.ROOT, CheckpointTried(time.monotonic() - began_s), now)
             case WriteStatus():
                 self.disk.write_status(action)
             case Conclude():

@@ -29,6 +29,7 @@ from osprey_mpi.continuity.events import (
     Append,
     Appended,
     CancelEvaluations,
+    CheckpointTried,
     Conclude,
     Evaluate,
     Evaluated,
@@ -217,7 +218,7 @@ class Cluster:
             case Append(serial):
                 self._append(rank, action, serial)
             case WriteCheckpoint():
-                self._write(rank, lambda: self._write_checkpoint(action))
+                self._write(rank, lambda: self._write_checkpoint(rank, action))
             case Log(text, warning):
                 self.logs.append(text if not warning else f"warning: {text}")
             case Finish(exit_code):
@@ -244,8 +245,9 @@ class Cluster:
 
         self.queue.at(self._disk_free_at, done)
 
-    def _write_checkpoint(self, action: WriteCheckpoint) -> None:
+    def _write_checkpoint(self, rank: int, action: WriteCheckpoint) -> None:
         self.disk.groups = {name: dict(arrays) for name, arrays in action.groups.items()}
+        self._give(rank, Role.ROOT, CheckpointTried(DISK_S))
 
     def _evaluate(self, rank: int, action: Evaluate) -> None:
         order = action.order

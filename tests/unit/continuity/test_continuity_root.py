@@ -12,6 +12,7 @@ from osprey_mpi.continuity.codec import pack_arrays
 from osprey_mpi.continuity.events import (
     Append,
     Appended,
+    CheckpointTried,
     Conclude,
     Event,
     Finish,
@@ -50,9 +51,11 @@ from osprey_mpi.continuity.tally import Tally
 class Driver:
     """A root with leaders 1 and 2, its clock, and one sender for each leader."""
 
-    def __init__(self, evaluations: int | None = 100, *, exact: bool = False, **options: Any) -> None:
+    def __init__(
+        self, evaluations: int | None = 100, *, exact: bool = False, interval_s: float | None = 5.0, **options: Any
+    ) -> None:
         settings = RootSettings(
-            BudgetRule(evaluations), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=5.0
+            BudgetRule(evaluations), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=interval_s
         )
         self.root = Root(0, [1] if exact else [1, 2], settings, 0.0, **options)
         self.senders = {1: Sender(1, 2, 2), 2: Sender(1, 2, 2)}
@@ -244,6 +247,19 @@ def test_checkpoints_by_the_clock() -> None:
     assert drive(Snapshot(serial, 0, state), 1) == []
     (checkpoint,) = drive(Snapshot(serial, 1, state), 2)
     assert isinstance(checkpoint, WriteCheckpoint) and checkpoint.meta == {"n_evaluations": 0}
+
+
+def test_checkpoints_as_often_as_their_cost_allows() -> None:
+    drive = Driver(interval_s=None)
+
+    def requests(seconds: float) -> int:
+        messages = [getattr(action, "message", None) for action in drive.wait(seconds)]
+        return sum(isinstance(message, SnapshotRequest) for message in messages) // 2  # to two leaders
+
+    assert requests(10.05) == 1
+    drive(CheckpointTried(0.0002))  # sqrt(2 * 0.0002 * 86400) is 5.9 s
+    assert requests(5.5) == 0
+    assert requests(0.5) == 1
 
 
 def without_room(drive: Driver) -> list[Any]:
