@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
-from osprey_mpi.continuity.events import Append, Appended, Conclude, WriteCheckpoint, WriteStatus
+from osprey_mpi.continuity.events import Append, Appended, Conclude, Concluded, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.drivers.opening import tally_of
 from osprey_mpi.drivers.outcome import RunResult
-from osprey_mpi.errors import StorageError
+from osprey_mpi.errors import ExitCode, StorageError
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.checkpoint import write_checkpoint
 from osprey_mpi.storage.files import is_full
@@ -30,7 +30,6 @@ from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State, idle_share
 
 EPOCH = 1  # of the root within this life
-EXPORT_HINT = "`osprey export --format hdf5` makes results.h5 from the segments"
 SMALLEST_PART = 16  # of the rows that do not fit whole: as many appends at most, since messages wait meanwhile
 
 
@@ -161,7 +160,7 @@ class Desk:
         budget: dict[str, Any] = self.config.budget.model_dump(exclude_none=True)
         return RunStatus(
             state=state,
-            exit_code=None if state.is_active else int(self.root.exit_code),
+            exit_code=action.exit_code,
             reason=action.reason,
             n_evaluations=n_evaluations,
             counts={Status(status).name.lower(): n for status, n in counts.items()},
@@ -181,25 +180,41 @@ class Desk:
             version=__version__,
         )
 
-    def conclude(self, action: Conclude) -> None:
-        """Give the result, whatever becomes of the files; then merge the segments into results.h5."""
-        status = self.status(WriteStatus("done"))
-        try:
-            self._on_result(RunResult.of(status, self.root, self.folder.path, action.exit_code))
-        finally:
-            self._try("the segment was not closed", self.segment.close)
-            self._try("the end of this life was not noted", lambda: self.folder.end_life(action.exit_code))
-            self._try("results.h5 was not written", lambda: write_results(self.folder.path))
+    def conclude(self, action: Conclude) -> Concluded:
+        """Give the result, then merge the segments into results.h5; each whatever becomes of the other.
 
-    def _try(self, failure: str, task: Callable[[], object]) -> None:
-        """Do what the run can end without: no evaluation hangs on it."""
+        A run that is done has another exit code without them. One that stopped has not: a resume makes them.
+        """
+        result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, action.exit_code)
+        is_given = self._try("the result was not printed", lambda: self._give(result))
+        self._try("the segment was not closed", self.segment.close)
+        self._try("the end of this life was not noted", lambda: self.folder.end_life(action.exit_code))
+        is_merged = self._try("results.h5 was not written", lambda: write_results(self.folder.path))
+        if not is_merged:
+            self.folder.drop_results()  # an export made while the run went on would look like the whole
+        if (is_given and is_merged) or action.exit_code != ExitCode.DONE:
+            return Concluded(action.exit_code)
+        self._try("the end of this life was not noted", lambda: self.folder.end_life(ExitCode.ENVIRONMENT))
+        return Concluded(ExitCode.ENVIRONMENT)
+
+    def _give(self, result: RunResult) -> None:
+        try:
+            self._on_result(result)
+        except BrokenPipeError:  # who closed it had enough: that is no failure
+            self._say(f"nobody reads stdout any more; `osprey report {self.folder.path}` shows the result")
+
+    def _try(self, failure: str, task: Callable[[], object]) -> bool:
+        """Do what no evaluation hangs on; return whether that went well."""
         try:
             task()
         except StorageError as error:
-            self._say(f"{failure}: {error}; {EXPORT_HINT}")
+            self._say(f"{failure}: {error}")
         except Exception as error:  # of h5py, NumPy or the system: nobody may lose the exit code for it
             self.log.exception("%s", failure)
-            self._say(f"{failure}: {type(error).__name__}: {error}; {EXPORT_HINT}")
+            self._say(f"{failure}: {type(error).__name__}: {error}")
+        else:
+            return True
+        return False
 
 
 def part_of(action: Append, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.float64], Any, dict[int, str]]:

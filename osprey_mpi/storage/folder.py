@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
-from osprey_mpi.storage.files import remove_temporary, room, storage_error, sync_folder, write_atomic
+from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.lock import FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
@@ -166,7 +166,11 @@ class RunFolder:
         fault_tolerance: str = "none",
         devices: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Record in run.json what this life runs on. devices: inventory rows, each with its host."""
+        """Record in run.json what this life runs on. devices: inventory rows, each with its host.
+
+        The results.h5 of an earlier life goes: it would look like the whole of a run that goes on.
+        """
+        self.drop_results()
         run = self.run
         base_dir = run.get("base_dir")
         life = {
@@ -191,6 +195,10 @@ class RunFolder:
             if life["life"] == self.life:
                 life["ended_unix_s"], life["exit_code"] = time.time(), int(exit_code)
         self.write_json("run.json", run)
+
+    def drop_results(self) -> None:
+        """Delete results.h5; all that is in it is in the segments."""
+        discard(self.path / "results.h5")
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Replace a JSON file in the folder in one durable step. NaN and infinities become null."""

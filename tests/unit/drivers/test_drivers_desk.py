@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.budget import BudgetRule
-from osprey_mpi.continuity.events import Append, Conclude, WriteCheckpoint, WriteStatus
+from osprey_mpi.continuity.events import Append, Conclude, Concluded, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.records import BLOCK, RECORD, Status
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.drivers import desk as module
@@ -174,29 +173,50 @@ def test_the_result_is_given_whatever_happens_to_the_files(
         raise error
 
     monkeypatch.setattr(module, "write_results", fail)
-    office.desk.conclude(Conclude(75))
-    assert [result.exit_code for result in office.results] == [75]
-    hint = "`osprey export --format hdf5` makes results.h5 from the segments"
-    assert office.warnings == [f"results.h5 was not written: {text}; {hint}"]
-    assert office.folder.run["lives"][0]["exit_code"] == 75
+    stale = office.folder.path / "results.h5"
+    for code, end in ((75, 75), (3, 3), (0, 4)):
+        stale.touch()  # as an export leaves it while the run goes on
+        assert office.desk.conclude(Conclude(code)) == Concluded(end)
+        assert not stale.exists(), "it would look like the whole"
+        assert office.folder.run["lives"][0]["exit_code"] == end
+    assert [result.exit_code for result in office.results] == [75, 3, 0]
+    assert office.warnings == 3 * [f"results.h5 was not written: {text}"]
 
 
-def test_the_files_are_finished_where_the_result_cannot_be_given(office: Office) -> None:
+def test_a_results_file_that_cannot_be_written_says_how_to_get_it(office: Office) -> None:
+    (office.folder.path / "results.h5").mkdir()
+    assert office.desk.conclude(Conclude(0)) == Concluded(4)
+    (warning,) = office.warnings
+    assert "results.h5 was not written" in warning and "a folder has its name: move that away" in warning
+    assert warning.endswith(f"`osprey export {office.folder.path} --format hdf5`: all evaluations are in the segments")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (StorageError("no space for stdout"), 4, "the result was not printed: no space for stdout"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 0, "nobody reads stdout any more; `osprey report"),
+    ],
+)
+def test_the_files_are_finished_where_the_result_cannot_be_given(
+    office: Office, error: Exception, code: int, text: str
+) -> None:
     def fail(result: RunResult) -> None:
-        raise StorageError("the output cannot be written to stdout")
+        raise error
 
     office.desk.append(append_of(3))
     office.desk._on_result = fail
-    with pytest.raises(StorageError, match="stdout"):
-        office.desk.conclude(Conclude(0))
-    assert (office.folder.path / "results.h5").is_file() and office.warnings == []
+    assert office.desk.conclude(Conclude(0)) == Concluded(code)
+    assert (office.folder.path / "results.h5").is_file()
+    (warning,) = office.warnings
+    assert warning.startswith(text)
 
 
 def test_each_file_is_finished_though_another_one_cannot_be(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("torn")
 
-    tasks: list[Callable[[], None]] = []
+    tasks: list[int] = []
     monkeypatch.setattr(office.desk.segment, "close", fail)
     monkeypatch.setattr(office.folder, "end_life", lambda code: tasks.append(code))
     office.desk.conclude(Conclude(0))

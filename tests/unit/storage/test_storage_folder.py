@@ -318,3 +318,14 @@ def test_a_filesystem_that_became_read_only_is_told_of(tmp_path: Path, monkeypat
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(StorageError, match="read-only"):
         write_atomic(tmp_path / "status.json", b"{}")
+
+
+def test_a_run_that_goes_on_has_no_results_of_before(tmp_path: Path, config: Config) -> None:
+    """They would look like the whole, and stay when this life is killed."""
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        folder.begin_life(1)
+        (folder.path / "results.h5").touch()
+    with RunFolder.open(tmp_path / "run") as folder:
+        assert (folder.path / "results.h5").exists(), "it is not sure yet that the run goes on"
+        folder.begin_life(1)
+        assert not (folder.path / "results.h5").exists()
