@@ -198,10 +198,13 @@ class Desk:
         return Concluded(ExitCode.ENVIRONMENT)
 
     def _give(self, result: RunResult) -> None:
+        hint = f"`osprey report {self.folder.path}` shows the result"
         try:
             self._on_result(result)
         except BrokenPipeError:  # who closed it had enough: that is no failure
-            self._say(f"nobody reads stdout any more; `osprey report {self.folder.path}` shows the result")
+            self._say(f"nobody reads stdout any more; {hint}")
+        except StorageError as error:
+            raise StorageError(f"{error}; {hint}") from error
 
     def _try(self, failure: str, task: Callable[[], object]) -> bool:
         """Do what no evaluation hangs on; return whether that went well."""
