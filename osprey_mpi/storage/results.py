@@ -63,7 +63,7 @@ def write_results(folder: Path, rows: Rows | None = None, output: Path | None = 
     except (OSError, RuntimeError) as error:
         discard(new)
         again = f"`osprey export {run.path} --format hdf5`"
-        raise storage_error(path, error, then=f"{again}: all evaluations are in the segments") from error
+        raise storage_error(path, error, then=f"{again}, which reads the segments") from error
     return path
 
 
