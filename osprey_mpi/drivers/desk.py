@@ -49,6 +49,7 @@ class Desk:
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
         self._wall_before_s, self._began = wall_before_s, time.monotonic()
+        self._started_unix_s = folder.started_unix_s
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
         self._busy_s, self._first_s, self._last_s, self._is_whole = 0.0, np.inf, -np.inf, True
@@ -172,7 +173,7 @@ class Desk:
             budget=budget,
             wall_s=self._wall_before_s + elapsed_s,
             updated_unix_s=time.time(),
-            started_unix_s=self.folder.started_unix_s,
+            started_unix_s=self._started_unix_s,
             host=socket.gethostname(),
             pid=os.getpid(),
             fault_tolerance=self._fault_tolerance,
@@ -183,8 +184,15 @@ class Desk:
     def conclude(self, action: Conclude) -> Concluded:
         """Give the result, then merge the segments into results.h5; each whatever becomes of the other.
 
-        A run that is done has another exit code without them. One that stopped has not: a resume makes them.
+        A run that is done has another exit code without them. One that stopped has not: a resume makes them, unless
+        the folder itself is gone.
         """
+        if not self.folder.is_there:
+            self._say(f"{self.folder.path} was removed while the run went on: this result is all that is left of it")
+            self._n_counted = self._n_written  # there is nothing to count anew
+            result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, ExitCode.ENVIRONMENT)
+            self._try("the result was not printed", lambda: self._give(result))
+            return Concluded(ExitCode.ENVIRONMENT)
         result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, action.exit_code)
         is_given = self._try("the result was not printed", lambda: self._give(result))
         self._try("the segment was not closed", self.segment.close)

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,14 @@ def test_without_a_row_for_each_evaluation_the_idle_share_is_that_of_the_whole_l
     office.desk._began -= 1000.0
     office.desk.append(Append(1, records, np.zeros((1, 1)), np.array([(1, 9)], BLOCK), {}, elapsed_s=250.0))
     assert office.desk.status(WriteStatus("running")).idle_share == pytest.approx(0.75, abs=0.01)
+
+
+def test_of_a_run_whose_folder_is_removed_the_result_is_left(office: Office) -> None:
+    office.desk.append(append_of(3))
+    shutil.rmtree(office.folder.path)
+    assert office.desk.append(append_of(3)).error
+    assert office.desk.conclude(Conclude(75)) == Concluded(4), "there is nothing to go on with"
+    office.desk.write_status(WriteStatus("stopped", "", 4))
+    (warning,) = office.warnings
+    assert warning == f"{office.folder.path} was removed while the run went on: this result is all that is left of it"
+    assert [result.exit_code for result in office.results] == [4] and not office.folder.path.exists()
