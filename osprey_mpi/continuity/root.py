@@ -10,7 +10,8 @@ States
 ------
     RUNNING   leases, counts
     STOPPING  why is known; leaders are told, their farewells awaited, for a bounded time
-    CLOSING   the last rows and the checkpoint are written, then Goodbye
+    CLOSING   the last rows and the checkpoint are written
+    ENDING    the result is given, results.h5 made; then the last status, and Goodbye
     OVER      nothing more
 
 Rules
@@ -40,6 +41,7 @@ from osprey_mpi.continuity.events import (
     Appended,
     CheckpointTried,
     Conclude,
+    Concluded,
     Event,
     Finish,
     Log,
@@ -92,6 +94,7 @@ class Phase(Enum):
     RUNNING = "running"
     STOPPING = "stopping"
     CLOSING = "closing"
+    ENDING = "ending"
     OVER = "over"
 
 
@@ -146,6 +149,8 @@ class Root(Collector):
             case CheckpointTried(cost_s):
                 self._interval.learn(cost_s)
                 return []
+            case Concluded(exit_code):
+                return self._end(exit_code)
             case Tick():
                 return self._tick(now)
             case PeerLost(rank):
@@ -244,12 +249,12 @@ class Root(Collector):
         if self.phase is Phase.STOPPING and (not self.missing() or now >= self._leave_by):
             return actions + self._close(now)
         if self.phase is Phase.CLOSING and not self.books.rows:
-            return actions + self._end()
+            return actions + self._conclude()
         if self.phase is Phase.CLOSING and now >= self._leave_by:
             self.exit_code = ExitCode.STOPPED
             self.reason, self.detail = Reason.TROUBLE, self._disk_error or self.detail  # not that the budget was met
             lost_rows = Log("the last rows could not be written; a resume evaluates them again", warning=True)
-            return [*actions, lost_rows, *self._end()]
+            return [*actions, lost_rows, *self._conclude()]
         if now - self._appended_at >= self.settings.results_interval_s:
             actions += self._append(now) or [self._status()]
         if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self._interval.seconds:
@@ -299,16 +304,23 @@ class Root(Collector):
         """Return the status as it is; once a signal came and the rows are on disk the run counts as stopped."""
         if self.phase is Phase.RUNNING:
             return WriteStatus("running")
-        if self.phase is not Phase.OVER and self.reason is not Reason.SIGNAL:
+        if self.reason is not Reason.SIGNAL:
             return WriteStatus("stopping", self.detail)
-        states = {ExitCode.DONE: "done", ExitCode.NO_RESULT: "failed", ExitCode.STOPPED: "stopped"}
-        return WriteStatus(states[self.exit_code], self.detail)
+        return self._last_status(int(self.exit_code))
 
-    def _end(self) -> list[Action]:
+    def _last_status(self, exit_code: int) -> WriteStatus:
+        """Return how the run ended, whatever became of its files: those may give it another exit code."""
+        states = {ExitCode.DONE: "done", ExitCode.NO_RESULT: "failed", ExitCode.STOPPED: "stopped"}
+        return WriteStatus(states[self.exit_code], self.detail, exit_code)
+
+    def _conclude(self) -> list[Action]:
+        self.phase = Phase.ENDING
+        return [Conclude(int(self.exit_code))]
+
+    def _end(self, exit_code: int) -> list[Action]:
         self.phase = Phase.OVER
-        goodbye = Goodbye(int(self.exit_code))
-        leaders = [Send(leader, Role.LEADER, goodbye) for leader in self.members]
-        return [self._status(), Conclude(int(self.exit_code)), *leaders, Finish(int(self.exit_code))]
+        leaders = [Send(leader, Role.LEADER, Goodbye(exit_code)) for leader in self.members]
+        return [self._last_status(exit_code), *leaders, Finish(exit_code)]
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -86,8 +86,9 @@ class Disk(Protocol):
     def write_status(self, action: WriteStatus) -> None:
         """Write status.json."""
 
-    def conclude(self, action: Conclude) -> None:
-        """Merge the segments and give the result."""
+    def conclude(self, action: Conclude) -> Event:
+        """Give the result and merge the segments; return Concluded."""
+        ...
 
 
 class Loop:
@@ -243,7 +244,7 @@ class Loop:
             case WriteStatus():
                 self.disk.write_status(action)
             case Conclude():
-                self.disk.conclude(action)
+                self._give(Role.ROOT, self.disk.conclude(action), now)
 
     def _note_reasons(self, event: Evaluated) -> None:
         if not event.reasons:

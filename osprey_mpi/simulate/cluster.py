@@ -31,6 +31,7 @@ from osprey_mpi.continuity.events import (
     CancelEvaluations,
     CheckpointTried,
     Conclude,
+    Concluded,
     Evaluate,
     Evaluated,
     Event,
@@ -225,6 +226,7 @@ class Cluster:
                 self.exit_codes[rank] = exit_code
             case Conclude(exit_code):
                 assert exit_code == ExitCode.STOPPED or self.root.tally.n_evaluations == self.disk.tally.n_evaluations
+                self._give(rank, Role.ROOT, Concluded(exit_code))
 
     def _append(self, rank: int, action: Append, serial: int) -> None:
         def written() -> None:

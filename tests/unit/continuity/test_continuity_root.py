@@ -14,6 +14,7 @@ from osprey_mpi.continuity.events import (
     Appended,
     CheckpointTried,
     Conclude,
+    Concluded,
     Event,
     Finish,
     Log,
@@ -85,6 +86,8 @@ class Driver:
                 actions.append(action)
                 if isinstance(action, Append):
                     actions += self(Appended(action.serial))
+                if isinstance(action, Conclude):
+                    actions += self(Concluded(action.exit_code))
         return actions
 
 
@@ -172,9 +175,10 @@ def test_the_budget_ends_the_run_step_by_step() -> None:
     assert isinstance(append, Append), "the rows first"
     assert list(checkpoint.groups) == ["flock-0000"] and drive.root.phase is Phase.CLOSING
     drive(Appended(append.serial))
-    status, conclude, one, two, finish = drive(Tick())
-    assert status == WriteStatus("done", "evaluations") and conclude == Conclude(0) and finish == Finish(0)
-    assert one.message == two.message == Goodbye(0)
+    assert drive(Tick()) == [Conclude(0)] and drive(Tick()) == []
+    status, one, two, finish = drive(Concluded(4))
+    assert status == WriteStatus("done", "evaluations", 4) and finish == Finish(4), "done, and its files are not"
+    assert one.message == two.message == Goodbye(4)
     assert drive.root.phase is Phase.OVER and drive(Tick()) == [] and drive(StopAsked("x")) == []
 
 
@@ -194,7 +198,7 @@ def test_a_signal_saves_first() -> None:
     actions = drive(StopAsked("signal TERM"))
     kinds = [type(getattr(action, "message", action)) for action in actions]
     assert kinds == [Log, Append, WriteStatus, SnapshotRequest, SnapshotRequest, Stop, Stop]
-    assert actions[2] == WriteStatus("stopped", "signal TERM") and drive.root.exit_code == 75
+    assert actions[2] == WriteStatus("stopped", "signal TERM", 75) and drive.root.exit_code == 75
     assert drive(StopAsked("signal TERM")) == []
 
 
@@ -271,6 +275,8 @@ def without_room(drive: Driver) -> list[Any]:
             done.append(action)
             if isinstance(action, Append):
                 drive(Appended(action.serial, "no space left"))
+            if isinstance(action, Conclude):
+                done += drive(Concluded(action.exit_code))
     return done
 
 
