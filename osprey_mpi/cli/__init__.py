@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.cli.output import open_standard_streams
 from osprey_mpi.comm.launcher import SPEAK_S, detect
-from osprey_mpi.errors import OspreyError
+from osprey_mpi.errors import ConfigError, OspreyError
 
 if TYPE_CHECKING:
     import typer
@@ -78,8 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if is_debug:
             raise
         if not error.is_said:
-            sys.stderr.write(f"osprey: {error}\n")
-            sys.stderr.flush()
+            _complain(error)
         sys.exit(int(error.exit_code))
     except click_exception as error:
         if detect().rank > 0:
@@ -89,3 +88,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(128 + signal.SIGINT)
+
+
+def _complain(error: OspreyError) -> None:
+    is_list = isinstance(error, ConfigError) and len(error.problems) > 1  # which has a line for each
+    lines = str(error).splitlines() if is_list else [str(error)]
+    sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))
+    sys.stderr.flush()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from osprey_mpi.cli.options import Folder, Format, TextFormat
-from osprey_mpi.cli.run import Quiet, print_result
+from osprey_mpi.cli.run import Quiet, run_and_print
 
 
 def resume_command(
@@ -30,13 +30,11 @@ def resume_command(
 
     limit_threads()  # before anything imports NumPy, whose BLAS looks once
     from osprey_mpi.drivers.request import Request
-    from osprey_mpi.drivers.session import run_session
 
     request = Request(
         resume=folder,
         max_evaluations=max_evaluations,
         retry=tuple(name.strip() for name in retry.split(",") if name.strip()),
         quiet=quiet,
-        on_result=lambda result: print_result(result, format),
     )
-    raise typer.Exit(run_session(request).exit_code)
+    raise typer.Exit(run_and_print(request, format))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +15,7 @@ from osprey_mpi.cli.options import ConfigFile, Format, Overrides, TextFormat
 if TYPE_CHECKING:
     from osprey_mpi.config import Config
     from osprey_mpi.drivers.outcome import RunResult
+    from osprey_mpi.drivers.request import Request
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -37,7 +41,6 @@ def run_command(
     limit_threads()  # before anything imports NumPy, whose BLAS looks once
     from osprey_mpi.config import load_config
     from osprey_mpi.drivers.request import Request
-    from osprey_mpi.drivers.session import run_session
 
     def load() -> Config:
         return load_config(config, tuple(overrides or ()))
@@ -47,10 +50,8 @@ def run_command(
 
         tell(load, out, lambda facts: print_facts(facts, format))
         return
-    request = Request(
-        load=load, out=out, overwrite=overwrite, quiet=quiet, on_result=lambda result: print_result(result, format)
-    )
-    raise typer.Exit(run_session(request).exit_code)
+    request = Request(load=load, out=out, overwrite=overwrite, quiet=quiet)
+    raise typer.Exit(run_and_print(request, format))
 
 
 def print_facts(facts: dict[str, Any], format: TextFormat) -> None:
@@ -77,8 +78,16 @@ def _lines(name: str, value: Any) -> list[str]:
     return [f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"]
 
 
-def print_result(result: RunResult, format: TextFormat) -> None:
-    """Write the result to stdout."""
+def run_and_print(request: Request, format: TextFormat) -> int:
+    """Run; write the result to stdout, and to stderr what an objective prints in the rank itself."""
     from osprey_mpi.cli.output import write_text
+    from osprey_mpi.drivers.session import run_session
 
-    write_text([result.to_json() if format is TextFormat.JSON else result.to_text(), "\n"])
+    stdout = sys.stdout
+
+    def show(result: RunResult) -> None:
+        with redirect_stdout(stdout):
+            write_text([result.to_json() if format is TextFormat.JSON else result.to_text(), "\n"])
+
+    with redirect_stdout(sys.stderr):
+        return run_session(replace(request, on_result=show)).exit_code

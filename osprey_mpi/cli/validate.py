@@ -18,30 +18,46 @@ def validate_command(
     overrides: Overrides = None,
     format: Format = TextFormat.TEXT,
     no_import: Annotated[bool, typer.Option("--no-import", help="Do not import or look for the objective.")] = False,
+    try_once: Annotated[bool, typer.Option("--try", help="Evaluate one point, as a run would.")] = False,
 ) -> None:
     """Check a config and its objective, and say what the run would be.
 
-    All problems are reported at once, with file and line.
+    All problems are reported at once, with file and line. With --try, an evaluation without a usable result gives the
+    exit code 3.
     """
+    from osprey_mpi.drivers.hosts import limit_threads
+
+    limit_threads()  # before anything imports NumPy, whose BLAS looks once
     from osprey_mpi.cli.output import write_json, write_text
     from osprey_mpi.config import advice, load_config
+    from osprey_mpi.continuity.records import Status
     from osprey_mpi.drivers.check import check_objective, constraint_notes
+    from osprey_mpi.drivers.trial import try_objective
+    from osprey_mpi.errors import ExitCode, UsageError
     from osprey_mpi.search.space import Space
 
+    if try_once and no_import:
+        raise UsageError("--try evaluates the objective, --no-import leaves it alone: give one of them")
     config = load_config(config_file, overrides or ())
     space = Space(config.parameters, config.constraints)
-    if not no_import:
+    trial = try_objective(config, space) if try_once else None
+    if not try_once and not no_import:
         check_objective(config, space)
     facts = summary(config, space)
     hints, warnings = advice(config), constraint_notes(config, space)
     if format is TextFormat.JSON:
-        write_json({"valid": True, **facts, "objective_imported": not no_import, "warnings": warnings, "advice": hints})
-        return
-    lines = [f"{config_file} is valid" + (" (objective not imported)" if no_import else "")]
-    lines += [f"{key.replace('_', ' ')}: {_text(value)}" for key, value in facts.items()]
-    lines += [f"warning: {warning}" for warning in warnings]
-    lines += [f"advice: {hint}" for hint in hints]
-    write_text(f"{line}\n" for line in lines)
+        tried = {} if trial is None else {"trial": trial.to_mapping()}
+        said = {"objective_imported": not no_import, **tried, "warnings": warnings, "advice": hints}
+        write_json({"valid": True, **facts, **said})
+    else:
+        lines = [f"{config_file} is valid" + (" (objective not imported)" if no_import else "")]
+        lines += [f"{key.replace('_', ' ')}: {_text(value)}" for key, value in facts.items()]
+        lines += [] if trial is None else trial.to_text()
+        lines += [f"warning: {warning}" for warning in warnings]
+        lines += [f"advice: {hint}" for hint in hints]
+        write_text(f"{line}\n" for line in lines)
+    if trial is not None and trial.status is not Status.OK:
+        raise typer.Exit(ExitCode.NO_RESULT)
 
 
 def summary(config: Config, space: Space) -> dict[str, Any]:

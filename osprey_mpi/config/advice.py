@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from osprey_mpi.config.builtin_names import BUILTIN_BATCH
 from osprey_mpi.config.checks import unused_parameters
 from osprey_mpi.config.parameters import (
     CategoricalParameter,
@@ -28,6 +29,9 @@ CHEAP_EVALUATIONS_PER_DIMENSION = 1000
 RANKS_PER_DIMENSION = 6
 # A search that adapts needs some samples per dimension before it differs from random sampling.
 LEAST_EVALUATIONS_PER_DIMENSION = 10
+# From here on the calls of a cheap built-in take seconds; MANY_POINTS a call took a fifth of the time of BUILTIN_BATCH
+# (Rastrigin in 20 dimensions, 200,000 evaluations on one rank).
+MANY_EVALUATIONS, MANY_POINTS = 100_000, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +118,14 @@ def _other_methods(facts: _Facts, n_ranks: int | None) -> Iterator[str]:
 
 
 def _ranks(facts: _Facts, n_ranks: int | None, config: Config) -> Iterator[str]:
-    n, d = facts.evaluations, facts.n_dims
+    n, d, each = facts.evaluations, facts.n_dims, config.objective.ranks
     other = "plain pycma" if facts.is_real and d > 1 else "Optuna in one process"
     if n_ranks is None:
+        if each > 1:
+            yield (
+                f"Each evaluation takes {each} ranks: start {each + 1}, {2 * each + 1}, {3 * each + 1}, ... of them, "
+                "for rank 0 coordinates, and ranks that fill no group have nothing to do."
+            )
         if n is not None and n <= FEW_EVALUATIONS and (facts.n_points is None or facts.n_points > n):
             yield (
                 f"Below {FEW_RANKS} workers, random search or {other} may be all that a budget of "
@@ -128,7 +137,7 @@ def _ranks(facts: _Facts, n_ranks: int | None, config: Config) -> Iterator[str]:
             f"With {counted(n_ranks, 'rank')} (below {FEW_RANKS}) and {counted(n, 'evaluation')}, random search or "
             f"{other} may be enough: there is little waiting to save."
         )
-    n_at_once = n_ranks // config.objective.ranks
+    n_at_once = n_ranks // each
     if n is not None and n_at_once * config.objective.batch > n:
         batch = f", {config.objective.batch} points a call," if config.objective.batch > 1 else ""
         yield (
@@ -144,6 +153,12 @@ def _ranks(facts: _Facts, n_ranks: int | None, config: Config) -> Iterator[str]:
 
 
 def _oversights(config: Config, facts: _Facts) -> Iterator[str]:
+    n = facts.evaluations
+    if facts.is_builtin and config.objective.batch == BUILTIN_BATCH and n is not None and n >= MANY_EVALUATIONS:
+        yield (
+            f"{n} evaluations of a built-in with {BUILTIN_BATCH} points a call: a cheap one is several times faster "
+            f"with objective.batch: {MANY_POINTS}, and the search then steps less often."
+        )
     unused = unused_parameters(config.objective, config.parameters)
     if unused:
         yield (

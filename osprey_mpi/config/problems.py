@@ -39,6 +39,13 @@ _ECHOES = frozenset({"default_factory_not_called"})
 # A key of another section must be more similar: `checkpoint.enable` is no misplaced `objective.penalty`.
 _ELSEWHERE_CUTOFF = 0.75
 _JSON_TYPES = frozenset({"float", "int", "str", "bool"})
+# What other tools call the kinds of parameters.
+_KINDS = {
+    **dict.fromkeys(("float", "double", "continuous", "uniform", "number"), "real"),
+    "int": "integer",
+    **dict.fromkeys(("choice", "category", "enum", "ordinal"), "categorical"),
+    **dict.fromkeys(("const", "constant"), "fixed"),
+}
 
 
 def translate(error: ValidationError) -> Iterator[Fault]:
@@ -49,10 +56,8 @@ def translate(error: ValidationError) -> Iterator[Fault]:
             yield from (Fault((*path, *fault.path), fault.message) for fault in details["ctx"]["faults"])
         elif details["type"] == "union_tag_invalid":
             tag = details["input"]["type"]
-            yield Fault(
-                (*path, "type"),
-                f"is {show(tag)}, must be one of {', '.join(PARAMETER_MODELS)}{_meant(tag, PARAMETER_MODELS)}",
-            )
+            known = f"must be one of {', '.join(PARAMETER_MODELS)}"
+            yield Fault((*path, "type"), f"is {show(tag)}, {known}{_meant_kind(tag)}")
         elif details["type"] == "union_tag_not_found":
             yield Fault((*path, "type"), f"is missing, must be one of {', '.join(PARAMETER_MODELS)}")
         elif details["type"] not in _ECHOES:
@@ -126,6 +131,14 @@ def _hint(kind: str, value: object) -> str:
 def _meant(word: object, known: Mapping[str, object] | list[str]) -> str:
     match = nearest(word, known) if isinstance(word, str) else None
     return f"; did you mean '{match}'?" if match else ""
+
+
+def _meant_kind(tag: object) -> str:
+    if isinstance(tag, str) and tag.lower() in ("bool", "boolean"):
+        return "; write {type: categorical, choices: [false, true]}"
+    if isinstance(tag, str) and tag.lower() in _KINDS:
+        return f"; did you mean '{_KINDS[tag.lower()]}'?"
+    return _meant(tag, PARAMETER_MODELS)
 
 
 def _unknown_key(location: tuple[str | int, ...]) -> str:

@@ -6,6 +6,8 @@ Python's own parser does the reading, but its tree is never run: each node is ei
 from __future__ import annotations
 
 import ast
+import keyword
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +31,10 @@ ELEMENTWISE = {"abs": "abs", "sqrt": "sqrt", "exp": "exp", "log": "log"}
 EXTREMES = {"min": "minimum", "max": "maximum"}
 FUNCTIONS = (*ELEMENTWISE, *EXTREMES, "sum")
 COMPARISONS: Mapping[type[ast.AST], str] = {ast.LtE: "<=", ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">", ast.Eq: "=="}
+# Words of Python that mean something in an expression of numbers, if only in one that is refused with a reason.
+WORDS = frozenset({"and", "or", "not", "in", "is", "if", "else", "None", "True", "False"})
+# All others may name parameters, `lambda` above all.
+_KEYWORD = re.compile(rf"\b({'|'.join(set(keyword.kwlist) - WORDS)})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ def read(text: str) -> tuple[Comparison, ...]:
     if len(text) > MAX_LENGTH:
         raise ValueError(f"has {len(text)} characters, at most {MAX_LENGTH} are read")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(_KEYWORD.sub(_as_name, text.strip()), mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"is no expression: {error.msg} at character {error.offset}{_hint(text)}") from None
     except (ValueError, RecursionError, MemoryError):
@@ -82,6 +88,11 @@ def read(text: str) -> tuple[Comparison, ...]:
         raise ValueError("compares nothing, must contain one of <= >= < > ==")
     sides = [_node(side) for side in (tree.left, *tree.comparators)]
     return tuple(_comparison(op, sides[i], sides[i + 1]) for i, op in enumerate(tree.ops))
+
+
+def _as_name(word: re.Match[str]) -> str:
+    """Write a keyword's first letter in bold: Python reads that as the same name, but not as the keyword (PEP 3131)."""
+    return chr(ord("\N{MATHEMATICAL BOLD SMALL A}") + ord(word[0][0]) - ord("a")) + word[0][1:]
 
 
 def _comparison(operator: ast.cmpop, left: Node, right: Node) -> Comparison:
@@ -173,4 +184,5 @@ def _hint(text: str) -> str:
         return "; a power is written **"
     if "=" in text and not any(sign in text for sign in ("==", "<=", ">=")):
         return "; an equality is written =="
-    return ""
+    words = [word for word in re.findall(r"\w+", text) if word in WORDS]
+    return f"; '{words[0]}' is a word of the expression's language and can name no parameter in it" if words else ""

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.continuity.alarm import Alarm
 from osprey_mpi.continuity.books import Books
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.codec import unpack_arrays
@@ -75,7 +76,7 @@ from osprey_mpi.errors import ExitCode
 
 @dataclass(frozen=True, slots=True)
 class RootSettings:
-    """Hold what the root needs of the config; times in s."""
+    """Hold what the root needs of the config; times in s. n_alarming: failures before a first result that are told."""
 
     budget: BudgetRule
     n_columns: int
@@ -85,6 +86,7 @@ class RootSettings:
     failures_per_day: float = 1.0
     suspect_after_s: float = 5.0
     lost_after_s: float = 30.0
+    n_alarming: int | None = None
     leave_s: float = 8.0  # more than a leader waits for its workers
 
 
@@ -122,6 +124,7 @@ class Root(Collector):
         self.leases = Leases(
             self.tally.done, self.redo, settings.budget.evaluations, len(self.members), exact=settings.exact
         )
+        self.alarm = Alarm(self.tally, settings.n_alarming)
         self._best = best
         self._began = self._appended_at = self._checkpoint_at = now
         self._leave_by = float("inf")
@@ -182,6 +185,7 @@ class Root(Collector):
             return actions
         improved = self.books.enter(source, delta, admitted=verdict is Verdict.ADMITTED)
         self.tally.revise(self.redo.enter(delta.pieces, delta.records))
+        actions += self.alarm.hear(delta.reasons)
         if improved and delta.best_id == self.tally.best.id and delta.position.size:
             actions += self._spread_best(source, delta.position)
         return actions + self._judge_budget(now)

@@ -19,6 +19,7 @@ from osprey_mpi.continuity.messages import Role
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
+from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.logs import usage_logged
 from osprey_mpi.drivers.loop import Loop, Machine
 from osprey_mpi.drivers.opening import budget_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from osprey_mpi.drivers.session import Session
     from osprey_mpi.evaluate.task import Evaluator
 
+FEW_FAILURES = 10  # and two calls of each worker: if so many fail first, all will
+
 
 class Crew:
     """Hold what one rank works with. exact: the run must repeat, or has one worker alone; see leader.py."""
@@ -48,7 +51,12 @@ class Crew:
         self.backend: Backend | None = None
         self.evaluator: Evaluator | None = None
         self.member: Member | None = None
-        self.exact = session.config.swarm.deterministic or sum(len(f.workers) for f in placed.flocks) == 1
+        self.exact = session.config.swarm.deterministic or self.n_workers == 1
+
+    @property
+    def n_workers(self) -> int:
+        """Return how many ranks evaluate."""
+        return sum(len(flock.workers) for flock in self.placed.flocks)
 
     @property
     def evaluates(self) -> bool:
@@ -102,7 +110,8 @@ class Crew:
 
     def announce(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Tell the user what is good to know before the run, and what is not as it should be."""
-        for text in notes:
+        spare = spare_notes(self.placed.spare, self.session.config.objective.ranks, self.placed.n_ranks)
+        for text in (*notes, *spare):
             self.log.info("%s", text)
             self.progress.note(text)
         for text in warnings:
@@ -174,7 +183,7 @@ class Crew:
         settings = RootSettings(
             budget_of(config), self.session.space.n_columns, self.exact, config.output.results_interval_s,
             config.checkpoint.interval_s, config.checkpoint.failures_per_day, config.continuity.suspect_after_s,
-            config.continuity.lost_after_s,
+            config.continuity.lost_after_s, max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
         return Root(
             0, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
@@ -188,7 +197,7 @@ class Crew:
         assert session.opened is not None and session.opened.folder is not None
         return Desk(
             session.opened.folder, session.config, session.space, root, self.log, n_ranks=session.world.n_ranks,
-            n_workers=sum(len(f.workers) for f in self.placed.flocks), n_flocks=len(self.placed.flocks),
+            n_workers=self.n_workers, n_flocks=len(self.placed.flocks),
             fault_tolerance=session.world.fault_tolerance, wall_before_s=session.opened.wall_before_s,
             on_status=self.progress.update, on_result=session.take_result, on_warning=self.progress.warn,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,10 @@ from osprey_mpi.comm import tree
 from osprey_mpi.config import Config, advice
 from osprey_mpi.drivers.agree import launched, on_root
 from osprey_mpi.drivers.check import check_objective, constraint_notes
+from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.session import flock_size
-from osprey_mpi.search.flock import Flock
-from osprey_mpi.search.osprey import hover
+from osprey_mpi.drivers.trial import first_positions
 from osprey_mpi.search.space import Space
-from osprey_mpi.search.streams import latent
 from osprey_mpi.storage.status import plain
 
 N_POINTS = 3  # first points shown
@@ -44,20 +44,15 @@ def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
         "parameters": list(config.parameters),
         "budget": config.budget.model_dump(by_alias=True, exclude_none=True),
         "first_points": first_points(config, space),
-        "warnings": constraint_notes(config, space),
+        "warnings": [
+            *spare_notes(placed.spare, config.objective.ranks, n_ranks),
+            *constraint_notes(config, space),
+        ],
         "advice": advice(config, n_ranks),
     }
 
 
 def first_points(config: Config, space: Space) -> list[dict[str, Any]]:
     """Return the parameters that the first evaluations would get."""
-    search = Flock(space, config.swarm.search, config.seed, 0, config.objective.batch)
-    points: list[dict[str, Any]] = []
-    while len(points) < N_POINTS:
-        first = len(points)
-        proposal = search.ask(first, 1)
-        positions = proposal.positions
-        if positions is None:
-            positions = hover(search.distribution, latent(config.seed, first, 1, space), space)
-        points.append(plain(space.parameters(space.decode(positions)[0])))
-    return points
+    positions = itertools.islice(first_positions(config, space), N_POINTS)
+    return [plain(space.parameters(space.decode(position)[0])) for position in positions]

@@ -42,6 +42,16 @@ def limit_threads() -> None:
             os.environ[name] = "1"
 
 
+def spare_notes(spare: Sequence[int], n_each: int, n_ranks: int) -> list[str]:
+    """Return a sentence on ranks that fill no group of an objective's ranks, if there are any."""
+    if not spare:
+        return []
+    several = len(spare) > 1
+    ranks = f"rank{'s' if several else ''} {', '.join(map(str, spare))}"
+    idle = f"{ranks} fill{'' if several else 's'} no group of {n_each} and will have nothing to do"
+    return [f"{idle}: {n_ranks - len(spare)} or {n_ranks - len(spare) + n_each} ranks would all be used"]
+
+
 def notes(places: Sequence[Place]) -> list[str]:
     """Return a sentence for each host whose ranks and threads exceed its cores, and for ranks pinned to one core."""
     result: list[str] = []

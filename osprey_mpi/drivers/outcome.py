@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class RunResult:
     """Hold the result of a run. cost and parameters are those of the best point, None where there is none.
 
-    violation: 0 where the best point satisfies all constraints. wall_s: over all lives. out: the run's folder.
+    violation: 0 where the best point satisfies all constraints. wall_s: over all lives, of which there are n_lives.
+    n_ranks: of the last one. out: the run's folder.
     n_infeasible: where there is no best point, how many points violated the constraints.
     """
 
@@ -35,6 +36,7 @@ class RunResult:
     out: Path
     exit_code: int
     n_infeasible: int = 0
+    n_lives: int = 1
 
     @classmethod
     def of(cls, status: RunStatus, root: Root, out: Path, exit_code: int) -> RunResult:
@@ -43,7 +45,7 @@ class RunResult:
         return cls(
             None if best is None else best.cost, None if best is None else dict(best.parameters),
             0.0 if best is None else best.violation, status.n_evaluations, root.detail, status.wall_s, status.n_ranks,
-            out, exit_code, status.counts.get("ok", 0) if best is None else 0,
+            out, exit_code, status.counts.get("ok", 0) if best is None else 0, status.life,
         )  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class RunResult:
                 best["violation"] = self.violation
         return {
             "best": best, "n_evaluations": self.n_evaluations, "reason": self.reason, "wall_s": round(self.wall_s, 3),
-            "n_ranks": self.n_ranks, "out": str(self.out),
+            "n_ranks": self.n_ranks, "n_lives": self.n_lives, "out": str(self.out),
         }  # fmt: skip
 
     def to_json(self) -> str:
@@ -81,7 +83,8 @@ class RunResult:
                 text = repr(value)
                 lines.append(f"  {name} = {text if len(text) <= 200 else text[:200] + ' ...'}")
         done, ranks = counted(self.n_evaluations, "evaluation"), counted(self.n_ranks, "rank")
-        lines.append(f"{done} in {self.wall_s:.1f} s on {ranks}, ended by: {self.reason}")
+        where = f"on {ranks}" if self.n_lives == 1 else f"of {self.n_lives} lives, the last on {ranks}"
+        lines.append(f"{done} in {self.wall_s:.1f} s {where}, ended by: {self.reason}")
         lines.append(f"results in {self.out}")
         if self.exit_code == ExitCode.STOPPED:
             lines.append(f"it is saved; to go on: osprey resume {self.out}")

@@ -1,7 +1,8 @@
 """Run the user's objective in a process of its own: `python -m osprey_mpi.evaluate.child`, started by a rank.
 
 Nothing of MPI, HDF5 or the config is imported here. Frames (frames.py) come and go over two pipes, points and costs
-lie on the board (board.py). Standard output and standard error are one pipe that the rank drains into its log.
+lie on the board (board.py). Standard output and standard error are one pipe that the rank drains into its log
+(marked.py, printed.py).
 The process ends when its rank does: at the end of the pipe, and by PR_SET_PDEATHSIG while user code runs.
 """
 
@@ -26,6 +27,7 @@ from osprey_mpi.evaluate.board import Board
 from osprey_mpi.evaluate.context import Context, scratch_name
 from osprey_mpi.evaluate.frames import FrameReader, Kind, pack_frame
 from osprey_mpi.evaluate.loading import load_function, put_first
+from osprey_mpi.evaluate.marked import Marked
 from osprey_mpi.evaluate.objective import Objective, Reply
 from osprey_mpi.evaluate.schema import Schema
 
@@ -56,6 +58,10 @@ class Child:
         self._scratch_root = Path(order["scratch_root"])
         self._rank: int = order["rank"]
         self._objective: Any = None
+
+    def running_id(self) -> int:
+        """Return the evaluation that runs, or ran last; of a batch its first; -1 before all of them."""
+        return self._running_id
 
     def load(self) -> None:
         """Import the objective and tell the rank how that went."""
@@ -113,6 +119,7 @@ class Child:
         board = self._board
         ids = board.results[slot]["id"][:n].tolist()
         parameters = self._schema.batch(board.values[slot][:n])
+        self._running_id = ids[0]
         for _ in range(self._tries):
             t_start_s = time.monotonic()
             board.set_running(serial, 0, t_start_s)
@@ -203,14 +210,13 @@ def main(arguments: list[str]) -> None:
         os.set_inheritable(fd, False)  # what user code starts must not keep the pipes open
     _restore_path(arguments[6])
     _restore_signals()
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper: we opened it
     faulthandler.enable()
     child = Child(control, results, Board(board_fd, capacity, n_columns))
+    sys.stdout, sys.stderr = Marked(1, child.running_id), Marked(2, child.running_id)
     if child._order["command"] is None:
         die_with_parent(parent)  # a command's child lives on for a moment, to end the program that it runs
     child.load()
     child.run()
-    sys.stdout.flush()
     os._exit(0)  # threads and exit handlers that an objective left behind must not keep us
 
 

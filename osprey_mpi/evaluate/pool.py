@@ -25,6 +25,7 @@ from osprey_mpi.evaluate.context import remove_scratch, scratch_name
 from osprey_mpi.evaluate.frames import Kind, pack_frame
 from osprey_mpi.evaluate.jobs import Job, Jobs
 from osprey_mpi.evaluate.objective import Reply
+from osprey_mpi.evaluate.printed import Printed
 from osprey_mpi.evaluate.process import ChildProcess
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
@@ -78,6 +79,7 @@ class ProcessEvaluator:
         self._clock = clock
         row_bytes = 8 * max(1, schema.n_columns)
         self._capacity = settings.batch if settings.batch > 1 else max(1, min(CHUNK_ROWS, CHUNK_BYTES // row_bytes))
+        self._printed = Printed(settings.rank)
         self._child: ChildProcess | None = None
         self._dying: list[ChildProcess] = []
         self._chunks: deque[Chunk] = deque()
@@ -107,7 +109,7 @@ class ProcessEvaluator:
         if self._child is None:
             instructions = json.dumps(dict(self._settings.order)).encode()
             board = Board.create(self._capacity, self._schema.n_columns, instructions)
-            self._child = ChildProcess(board, self._settings.folder)
+            self._child = ChildProcess(board, self._settings.folder, self._printed)
             self._seen = self._overtime = self._load_error = None
 
     def check(self) -> None:
@@ -125,7 +127,7 @@ class ProcessEvaluator:
                 raise ConfigError(error)
             late = time.monotonic() - child.started_s > START_LIMIT_S
             if late or (child.has_ended() and not child.is_ready):
-                tail = child.tail()
+                tail = self._printed.tail()
                 how = f"did not end within {START_LIMIT_S:g} s" if late else "ended its process"
                 self._discard(child)
                 raise ConfigError(f"objective.python is {self._settings.order['python']!r}: its import {how}{tail}")
@@ -141,8 +143,8 @@ class ProcessEvaluator:
         self._dying = [child for child in self._dying if not _buried(child)]
         child = self._child
         if child is not None:
-            child.pump()
             self._hear(child)
+            child.pump()  # after what it says: then the log has all that the finished evaluations printed
             if child.has_ended():
                 self._hear(child)
                 self._bury(child)
@@ -270,7 +272,6 @@ class ProcessEvaluator:
             self._take(child, running.serial, running.row)
         self._remove_scratch(child)
         overtime, since_s = self._overtime, running.since_s
-        tail_of = child.tail
         self._child = self._overtime = None
         code = child.bury()
         how = ending(code)
@@ -291,9 +292,9 @@ class ProcessEvaluator:
                 first.job.was_ended_outside = True  # the job's time is up, not the row's fault: it is done again
             else:
                 reply = Reply(Status.FAILED, math.nan, 0.0, how)
-                self._settle(first.job, reply, since_s, tail_of())
+                self._settle(first.job, reply, since_s, self._printed.tail())
         elif overtime is None and self._jobs.has_rows:
-            self._died_idle(how, tail_of())
+            self._died_idle(how, self._printed.tail())
 
     def _died_idle(self, how: str, tail: str) -> None:
         self._n_idle_deaths += 1

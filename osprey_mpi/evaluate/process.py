@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -15,25 +14,23 @@ from pathlib import Path
 from osprey_mpi.evaluate.board import Board
 from osprey_mpi.evaluate.environment import clean_environment
 from osprey_mpi.evaluate.frames import FrameReader, Kind
+from osprey_mpi.evaluate.printed import Printed
 
-TAIL_BYTES = 4000  # of the child's output kept for reasons
-TAIL_LINES = 30  # a dump of faulthandler takes about 15
 PUMP_BYTES = 1 << 18  # of output taken per look: a chatty objective must not keep the rank's loop
 GRACE_S = 1.0  # between SIGTERM and SIGKILL
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
-
-logger = logging.getLogger(__name__)
 
 
 class ChildProcess:
     """Start `python -m osprey_mpi.evaluate.child` in a session of its own.
 
     subprocess uses vfork and exec here, which touches none of the memory that MPI has registered; so a child may be
-    started after MPI_Init when one before it has crashed.
+    started after MPI_Init when one before it has crashed. printed: takes its standard output and standard error.
     """
 
-    def __init__(self, board: Board, folder: Path) -> None:
-        self.board = board
+    def __init__(self, board: Board, folder: Path, printed: Printed) -> None:
+        self.board, self._printed = board, printed
+        printed.forget()
         control_read, self._control = os.pipe()
         self._results, results_write = os.pipe()
         self._output, output_write = os.pipe()
@@ -62,7 +59,6 @@ class ChildProcess:
         self.started_s = time.monotonic()
         self.is_ready = False
         self._reader = FrameReader()
-        self._tail = b""
         self._kill_at_s: float | None = None
 
     def filenos(self) -> list[int]:
@@ -80,18 +76,12 @@ class ChildProcess:
             yield from self._reader.feed(data)
 
     def pump(self) -> None:
-        """Pass what the objective printed to the log, and keep the end of it."""
+        """Take what the objective has printed."""
         taken = b""
         while len(taken) < PUMP_BYTES and (data := _read(self._output)):
             taken += data
         if taken:
-            self._tail = (self._tail + taken)[-TAIL_BYTES:]
-            logger.info("objective: %s", taken.decode(errors="replace").rstrip("\n"))
-
-    def tail(self) -> str:
-        """Return the last lines that the objective printed, as the end of a reason."""
-        lines = self._tail.decode(errors="replace").splitlines()[-TAIL_LINES:]
-        return "\nend of its output:\n" + "\n".join(lines) if lines else ""
+            self._printed.add(taken)
 
     def has_ended(self) -> bool:
         """Return whether the child is dead; it stays unreaped, so that its group's number stays its own."""
@@ -122,6 +112,7 @@ class ChildProcess:
     def bury(self) -> int:
         """Reap a child that has ended, end what it left behind, release everything; return subprocess's code."""
         self.pump()
+        self._printed.end()
         self.kill()
         code = self._process.wait()
         self.board.close()

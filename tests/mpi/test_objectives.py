@@ -68,9 +68,19 @@ def test_every_kind_of_failure_costs_one_evaluation(case: Problem) -> None:
         assert text in columns["reason"][id], (id, columns["reason"][id])
     assert expected[1] in done.stderr and expected[2] in done.stderr
     logs = "".join(case.log(rank) for rank in range(3))
+    assert "evaluation 9: more noise\n" in logs and "noise from the objective\n" in logs
+    assert "noise" not in done.stdout + done.stderr
     assert all(f"evaluation {id} on rank" in logs for id in expected)
     assert all(re.search(rf"evaluation {id} on rank \d, parameters \{{'x': \S+, 'n': \d\}}: ", logs) for id in expected)
     assert not any("parameters" in reason for reason in columns["reason"]), "the row has them"
+
+
+@pytest.mark.parametrize("where", ["isolation: thread", "ranks: 2"])
+def test_what_is_printed_in_the_rank_itself_goes_to_stderr(where: str, case: Problem) -> None:
+    case.write("def f(p):\n    print('said')\n    return p['x']", BASE.replace('"case:f"', f'"case:f", {where}'))
+    done = case.run(2)
+    assert done.rc == 0 and done.json()["n_evaluations"] == 8, done.stderr
+    assert done.stderr.count("said\n") == (16 if where == "ranks: 2" else 8)
 
 
 def test_on_failure_stop(case: Problem) -> None:
@@ -91,10 +101,13 @@ def test_on_failure_stop(case: Problem) -> None:
 
 
 def test_no_usable_result_is_exit_code_3(case: Problem) -> None:
+    """And nobody needs to wait for the end of the budget to learn why."""
     case.write("def f(p):\n    raise ValueError('never')")
-    done = case.run(2)
-    assert (done.rc, done.json()["best"], done.json()["n_evaluations"]) == (3, None, 8), done.stderr
+    done = case.run(2, "--set", "budget.evaluations=40")
+    assert (done.rc, done.json()["best"], done.json()["n_evaluations"]) == (3, None, 40), done.stderr
     assert (case.status()["state"], case.status()["exit_code"]) == ("failed", 3)
+    alarm = re.findall(r"osprey: the first (\d+) evaluations failed, all for one reason: ValueError: n", done.stderr)
+    assert len(alarm) == 1 and 10 <= int(alarm[0]) <= 40, done.stderr
 
 
 def test_modules_are_found_from_any_folder(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -151,14 +164,15 @@ def f(p, context):
 """
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_objective_that_needs_two_ranks(n: int, case: Problem) -> None:
     case.write(GROUP, BASE.replace('"case:f"', '"case:f", ranks: 2'))
     done = case.run(n)
     assert (done.rc, done.json()["n_evaluations"]) == (0, 8), done.stderr
     assert 3.0 <= done.json()["best"]["cost"] < 4.0
     assert case.columns("status")["status"].tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
-    workers = {2: {0}, 3: {1}, 5: {1, 3}}[n]
+    assert done.stderr.count("osprey: rank 3 fills no group of 2") == (n == 4), done.stderr
+    workers = {2: {0}, 3: {1}, 4: {1}, 5: {1, 3}}[n]
     assert set(case.columns("rank")["rank"].tolist()) <= workers
 
 

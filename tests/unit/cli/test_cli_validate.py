@@ -43,7 +43,7 @@ def test_each_problem_stays_on_one_line(osprey: Any, tmp_path: Path) -> None:
     )
     done = osprey("validate", path)
     lines = done.stderr.splitlines()
-    assert len(lines) == 3 and lines[0].startswith("osprey: ") and all("bad.yaml:" in line for line in lines)
+    assert len(lines) == 3 and all(line.startswith(f"osprey: {path}:") for line in lines)
     assert "is 'a\\nb', must be seconds" in lines[0] and "x.si\\nze: is an unknown key" in lines[1]
 
 
@@ -94,3 +94,17 @@ def test_a_dry_run_says_each_point_and_each_piece_of_advice_on_its_line(osprey: 
     assert lines[11].startswith("warning: the constraint 'sum(x) >= 3' is satisfied by none of 10000 random points")
     assert len(lines) > 12 and all(line.startswith("advice: ") for line in lines[12:])
     assert not (tmp_path / "runs").exists()
+
+
+def test_try_evaluates_one_point_and_its_failure_is_exit_code_3(osprey: Any, tmp_path: Path) -> None:
+    path = python_config(tmp_path, "def loss(x):\n    print('seen')\n    return x['x'] + 1\n")
+    done = osprey("validate", path, "--try", "--format", "json")
+    trial = json.loads(done.stdout)["trial"]
+    assert (done.returncode, done.stderr, trial["status"]) == (0, "evaluation 0: seen\n", "ok")
+    assert trial["cost"] == trial["parameters"]["x"] + 1
+    path = python_config(tmp_path, "def loss(x):\n    return x['y']\n")
+    done = osprey("validate", path, "--try")
+    assert done.returncode == 3 and done.stderr == "" and done.stdout.startswith(f"{path} is valid\n")
+    assert "s: KeyError: 'y'\n" in done.stdout and "result: failed after" in done.stdout
+    done = osprey("validate", path, "--try", "--no-import")
+    assert (done.returncode, done.stdout) == (2, "") and "give one of them" in done.stderr

@@ -39,6 +39,12 @@ def test_no_advice_where_the_program_fits(make: Callable[..., Config]) -> None:
         ({"budget": {"evaluations": 400}, "parameters": {"x": X | {"size": 4}}}, 4, "random search or plain pycma"),
         ({"budget": {"evaluations": 250}}, 8, "8 ranks, 32 points a call, can evaluate more at once"),
         ({"objective": {"python": "m:f"}, "budget": {"evaluations": 999}}, 16, "Flocks of 16 for 1 dimension:"),
+        ({"budget": {"evaluations": 100000}}, 2, "with 32 points a call: a cheap one is several times faster with obj"),
+        (
+            {"objective": {"python": "m:f", "ranks": 4}},
+            None,
+            "Each evaluation takes 4 ranks: start 5, 9, 13, ... of them, for rank 0 coordinates",
+        ),
         ({"budget": {"stagnation": 99}}, None, "neither evaluations nor walltime"),
         ({"constraints": ["x == 0.5"]}, None, "holds almost nowhere"),
         (

@@ -59,6 +59,14 @@ def test_names_come_once_in_order() -> None:
     assert parse("b + a[0] * b <= sum(c)").names == ("b", "a", "c")
 
 
+def test_keywords_of_python_name_parameters_like_any_word() -> None:
+    expression = parse("lambda * 2 - class[1] <= sum(from) / with_")
+    assert expression.names == ("lambda", "class", "from", "with_")
+    assert parse("lambda - 1 <= 0").violation({"lambda": np.array([0.5, 3.0])}).tolist() == [0.0, 2.0]
+    with pytest.raises(ValueError, match=r"^contains 'lambda \^ 2': only"):
+        parse("lambda ^ 2 <= 1")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -77,8 +85,9 @@ def test_names_come_once_in_order() -> None:
         ("a.real <= 1", "contains 'a.real'"),
         ("eval('1') <= a", "calls 'eval', which is not known"),
         ("a.__class__() <= 1", "calls 'a.__class__', which is not known"),
-        ("(lambda: 1)() <= a", "which is not known"),
-        ("[a for a in b] <= 1", "contains '[a for a in b]'"),
+        ("(lambda: 1)() <= a", "is no expression"),
+        ("a + in <= 1", "'in' is a word of the expression's language and can name no parameter in it"),
+        ("[a for a in b] <= 1", "is no expression"),
         ("x[a] <= 1", "an element is written x[0]"),
         ("x[-1] <= 1", "an element is written x[0]"),
         ("x[0:2] <= 1", "an element is written x[0]"),

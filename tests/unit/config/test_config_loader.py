@@ -227,3 +227,29 @@ def test_overrides_replace_and_add(load: Callable[..., Config]) -> None:
 def test_the_same_override_twice_is_refused(load: Callable[..., Config]) -> None:
     with pytest.raises(ConfigError, match=r"^--set seed: is given twice; keep one$"):
         load(SMALL, "seed=1", "seed=2")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("float", "did you mean 'real'?"),
+        ("Double", "did you mean 'real'?"),
+        ("int", "did you mean 'integer'?"),
+        ("choice", "did you mean 'categorical'?"),
+        ("constant", "did you mean 'fixed'?"),
+        ("bool", "write {type: categorical, choices: [false, true]}"),
+        ("rael", "did you mean 'real'?"),
+    ],
+)
+def test_a_kind_by_the_name_that_other_tools_give_it(load: Callable[..., Config], word: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(SMALL.replace("real", word))
+    place = f"parameters.x.type: is '{word}', must be one of real, integer, categorical, fixed; {hint}"
+    assert str(caught.value).endswith(place)
+
+
+def test_a_keyword_of_python_is_a_name_like_any_other(load: Callable[..., Config]) -> None:
+    config = load(SMALL.replace("  x:", "  lambda:") + "constraints: [lambda <= 2]\nstart: [{lambda: 1}]\n")
+    assert list(config.parameters) == ["lambda"]
+    with pytest.raises(ConfigError, match=r"start\[0\]: has lambda = 3, which violates the constraint 'lambda <= 2'"):
+        load(SMALL.replace("  x:", "  lambda:") + "constraints: [lambda <= 2]\nstart: [{lambda: 3}]\n")

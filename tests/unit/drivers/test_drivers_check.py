@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from osprey_mpi.comm import tree
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.drivers import check
 from osprey_mpi.drivers.check import check_objective, constraint_notes
+from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.search.space import Space
 
@@ -82,3 +84,14 @@ def test_an_objective_that_cannot_be_loaded_is_a_config_error(tmp_path: Path, ca
         check_objective(config, Space(config.parameters))
     assert str(caught.value) == "objective.python (model:loss) is int, but a function is needed"
     assert capfd.readouterr().out == "", "stdout is for results"
+
+
+def test_ranks_that_fill_no_group_are_named_with_what_would_use_them_all() -> None:
+    def said(n_ranks: int, n_each: int) -> list[str]:
+        return spare_notes(tree.plan(n_ranks, 16, n_each).spare, n_each, n_ranks)
+
+    assert said(4, 1) == said(2, 2) == said(3, 2) == said(9, 4) == []
+    assert said(4, 2) == ["rank 3 fills no group of 2 and will have nothing to do: 3 or 5 ranks would all be used"]
+    assert said(8, 4) == [
+        "ranks 5, 6, 7 fill no group of 4 and will have nothing to do: 5 or 9 ranks would all be used"
+    ]

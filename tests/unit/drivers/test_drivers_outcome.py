@@ -43,7 +43,7 @@ def test_with_a_best_point() -> None:
     ]  # fmt: skip
     assert json.loads(best.to_json()) == {
         "best": {"cost": 0.25, "parameters": {"x": [0.5, 1.0], "k": "a" * 300, "on": True}}, "n_evaluations": 20,
-        "reason": "evaluations", "wall_s": 1.5, "n_ranks": 2, "out": "/runs/r",
+        "reason": "evaluations", "wall_s": 1.5, "n_ranks": 2, "n_lives": 1, "out": "/runs/r",
     }  # fmt: skip
     assert best.to_json().count("\n") == 0
 
@@ -52,6 +52,11 @@ def test_a_best_point_that_violates_constraints_says_by_how_much() -> None:
     best = result(0.25, {"x": 1.0}, violation=0.125)
     assert best.to_text().splitlines()[0] == "best cost 0.25 (violates constraints by 0.125)"
     assert json.loads(best.to_json())["best"] == {"cost": 0.25, "parameters": {"x": 1.0}, "violation": 0.125}
+
+
+def test_the_time_of_several_lives_is_told_as_such() -> None:
+    line = result(0.25, {"x": 0.5}, n_lives=3).to_text().splitlines()[-2]
+    assert line == "20 evaluations in 1.5 s of 3 lives, the last on 2 ranks, ended by: evaluations"
 
 
 def test_a_run_that_stopped_says_how_it_goes_on() -> None:

@@ -1,0 +1,46 @@
+"""Say once that nothing works: a mistake in the objective would spend the whole budget before anybody looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from osprey_mpi.continuity.events import Log
+from osprey_mpi.continuity.records import NO_ID, Status
+from osprey_mpi.continuity.sender import parse_reasons
+from osprey_mpi.continuity.tally import Tally
+
+
+class Alarm:
+    """Watch the failures of this life until there is a first result, or as many failures as are enough."""
+
+    def __init__(self, tally: Tally, n_enough: int | None) -> None:
+        """n_enough: None for never."""
+        self._tally = tally
+        self._n_enough = n_enough
+        self._n_before = self._n_failed()
+        self._kinds: Counter[str] = Counter()
+
+    def hear(self, reasons: str) -> list[Log]:
+        """Take the reasons of a delta that has been tallied; return the warning if it is time for it."""
+        if self._n_enough is None or not reasons:
+            return []
+        if self._tally.best.id != NO_ID:
+            self._n_enough = None
+            return []
+        self._kinds.update(reason.partition("\n")[0] for reason in parse_reasons(reasons).values())
+        n_failed = self._n_failed() - self._n_before
+        if n_failed < self._n_enough:
+            return []
+        self._n_enough = None
+        (kind, _), *others = self._kinds.most_common(2)
+        why = "most often for this reason" if others else "all for one reason"
+        return [
+            Log(
+                f"the first {n_failed} evaluations failed, {why}: {kind}; the run goes on, Ctrl-C saves and stops it, "
+                "and `osprey validate CONFIG --try` shows one evaluation in full",
+                warning=True,
+            )
+        ]
+
+    def _n_failed(self) -> int:
+        return self._tally.counts[Status.FAILED] + self._tally.counts[Status.TIMEOUT]
