@@ -5,12 +5,15 @@ Only `run` and `resume` need MPI. stdout carries the result and nothing else.
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from osprey_mpi.errors import ConfigError, OspreyError, StorageError
+from osprey_mpi.cli.output import open_standard_streams
+from osprey_mpi.comm.launcher import SPEAK_S, detect
+from osprey_mpi.errors import ConfigError, OspreyError
 
 if TYPE_CHECKING:
     import typer
@@ -65,20 +68,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     is_debug = "--debug" in ours
     arguments = [argument for argument in ours if argument != "--debug"] + arguments[len(ours) :]
+    open_standard_streams()
+    import typer
+
+    click_exception: Any = typer.BadParameter.__mro__[2]  # by a public name: newer versions have a click of their own
     try:
-        build_app()(args=arguments, prog_name="osprey")
+        sys.exit(build_app()(args=arguments, prog_name="osprey", standalone_mode=False))
     except OspreyError as error:
         if is_debug:
             raise
-        _complain(error)
+        if not error.is_said:
+            _complain(error)
         sys.exit(int(error.exit_code))
+    except click_exception as error:
+        if detect().rank > 0:
+            time.sleep(SPEAK_S)  # rank 0 says the same
+        else:
+            error.show()
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(128 + signal.SIGINT)
 
 
 def _complain(error: OspreyError) -> None:
-    if not error.is_said:
-        is_list = isinstance(error, ConfigError) and len(error.problems) > 1  # which has a line for each
-        lines = str(error).splitlines() if is_list else [str(error)]
-        sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))
-        sys.stderr.flush()
-    if isinstance(error, StorageError):  # if it was stdout, Python's last flush would fail too and change the exit code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    is_list = isinstance(error, ConfigError) and len(error.problems) > 1  # which has a line for each
+    lines = str(error).splitlines() if is_list else [str(error)]
+    sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))
+    sys.stderr.flush()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from osprey_mpi.cli.options import Format, Overrides, TextFormat
-from osprey_mpi.errors import UsageError
+from osprey_mpi.errors import ExitCode, StorageError, UsageError
 from osprey_mpi.supervise.lines import Kind
 
 
@@ -42,6 +42,7 @@ def launch_command(
     import os
     import sys
 
+    from osprey_mpi.cli.output import write_bytes
     from osprey_mpi.supervise.lines import find_launcher
     from osprey_mpi.supervise.restart import RestartPolicy
     from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, spec_of
@@ -59,9 +60,13 @@ def launch_command(
         sys.stderr.flush()
 
     code, output = Supervisor(spec, found, policy, say).run(os.environ)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(output)
-    sys.stdout.buffer.flush()
+    try:
+        write_bytes([output])
+    except BrokenPipeError:
+        say(f"nobody reads stdout any more; `osprey report {spec.folder}` shows the result")
+    except StorageError as error:
+        say(f"{error}; `osprey report {spec.folder}` shows the result")
+        code = code or ExitCode.ENVIRONMENT
     raise typer.Exit(code)
 
 

@@ -1,8 +1,9 @@
-"""Write results to stdout, and only results."""
+"""Write results to stdout, and only results; see that there is a stdout."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -20,14 +21,35 @@ def write_json(value: Any, indent: int | None = 2) -> None:
 def write_text(parts: Iterable[str]) -> None:
     """Write text in UTF-8, whatever the locale of the batch job says, and line ends as they are.
 
-    Raises StorageError if stdout cannot take it; that nobody reads it any more (`head`) ends the program quietly.
+    Raises what write_bytes raises.
+    """
+    write_bytes(part.encode("utf-8") for part in parts)
+
+
+def write_bytes(parts: Iterable[bytes]) -> None:
+    """Write bytes to stdout.
+
+    Raises StorageError if stdout cannot take them, BrokenPipeError if nobody reads it any more, as `head` does; where
+    no verb says otherwise that ends the program quietly.
     """
     try:
         sys.stdout.flush()
         for part in parts:
-            sys.stdout.buffer.write(part.encode("utf-8"))
+            sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        # Python's last flush would fail once more, and change the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
         raise StorageError(f"the output cannot be written to stdout: {error.strerror} (errno {error.errno})") from error
+
+
+def open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed: a file opened later would get its number and be taken for it."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
+            setattr(sys, name, os.fdopen(fd, mode))

@@ -12,6 +12,7 @@ _LAUNCHERS = (
     ("MPICH mpiexec", "PMI_SIZE", "PMI_RANK"),
     ("Slurm srun", "SLURM_NTASKS", "SLURM_PROCID"),
 )
+SPEAK_S = 2.0  # that the launcher's rank 0 has to say why, before another rank's end makes the launcher end it
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
-from osprey_mpi.comm.launcher import Launch, detect, fault_tolerance, mismatch
+from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch
 from osprey_mpi.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _OPEN_MPI_DEFAULTS = {
 }
 # With a lost rank MPI_Finalize would wait for it, now and then for ever.
 _TOLERANT_DEFAULTS = {"OMPI_MCA_async_mpi_finalize": "1"}
-SPEAK_S = 2.0  # that the launcher's rank 0 has to say why, before another rank's end makes the launcher end it
 START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed ranks took up to that
 
 

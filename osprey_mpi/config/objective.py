@@ -97,8 +97,9 @@ class Objective(Section):
     ranks: Annotated[int, Field(ge=1)] = 1
     """MPI ranks of one evaluation of a Python function, which gets a communicator."""
     isolation: Literal["auto", "process", "thread", "none"] = "auto"
-    """Where a Python function runs: a child process, a thread of the rank, or the rank itself.
-    Auto: the rank itself for cupy and for ranks > 1, else a process, which alone survives crashes and time limits."""
+    """A Python function runs in a child process or (thread, none) in the rank itself, where a crash ends the rank;
+    auto: none for cupy and for ranks > 1, else process.
+    """
     time_limit_s: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, alias="time_limit")
     """Longest time of a call, above 0, in seconds or HH:MM:SS; past it the status is timeout."""
     retries: Annotated[int, Field(ge=0)] = 0

@@ -92,7 +92,7 @@ def _range(node: Node) -> list[str]:
     if low is not None and abs(low) < _BEYOND:
         parts.append(f"from {low}")
     if above is not None:
-        parts.append(f"above {above}")
+        parts.append(f"above {above:g}")
     if high is not None and high < _BEYOND:
         parts.append(f"to {high}")
     return parts

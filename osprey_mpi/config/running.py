@@ -105,8 +105,10 @@ class Continuity(Section):
 class Checkpoint(Section):
     """Read how often the state of the search is saved; results themselves are always saved."""
 
-    interval_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=30.0, alias="interval")
-    """Time between checkpoints, at least 0.1, in seconds or HH:MM:SS."""
+    interval_s: Annotated[Seconds, Field(ge=0.1)] | None = Field(default=None, alias="interval")
+    """Time between them, at least 0.1, in seconds or HH:MM:SS; null: by their cost (Young)."""
+    failures_per_day: Annotated[float, Field(gt=0.0)] = 1.0
+    """How often the run is expected to fail, for that choice."""
     keep: Count = 3
     """Checkpoints kept; an older one is used if the newest is broken."""
 

@@ -80,7 +80,21 @@ class Appended:
     error: str = ""
 
 
-Event = Received | Evaluated | Reported | Tick | StopAsked | PeerLost | Appended
+@dataclass(frozen=True, slots=True)
+class CheckpointTried:
+    """A checkpoint was written, or could not be: it took `cost_s` seconds either way."""
+
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """The result is given and the files are made, as far as they could be: with this code the run ends."""
+
+    exit_code: int
+
+
+Event = Received | Evaluated | Reported | Tick | StopAsked | PeerLost | Appended | CheckpointTried | Concluded
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +148,16 @@ class WriteCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Write status.json; everything in it is on disk already."""
+    """Write status.json; everything in it is on disk already. exit_code: None while the run is active."""
 
     state: str
     reason: str = ""
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Merge the segments and give the result; done before anybody is let go."""
+    """Give the result and merge the segments, before anybody is let go; answered by Concluded."""
 
     exit_code: int
 

@@ -10,7 +10,8 @@ States
 ------
     RUNNING   leases, counts
     STOPPING  why is known; leaders are told, their farewells awaited, for a bounded time
-    CLOSING   the last rows and the checkpoint are written, then Goodbye
+    CLOSING   the last rows and the checkpoint are written
+    ENDING    the result is given, results.h5 made; then the last status, and Goodbye
     OVER      nothing more
 
 Rules
@@ -39,7 +40,9 @@ from osprey_mpi.continuity.collector import Collector
 from osprey_mpi.continuity.events import (
     Action,
     Appended,
+    CheckpointTried,
     Conclude,
+    Concluded,
     Event,
     Finish,
     Log,
@@ -50,6 +53,7 @@ from osprey_mpi.continuity.events import (
     Tick,
     WriteStatus,
 )  # fmt: skip
+from osprey_mpi.continuity.interval import Interval
 from osprey_mpi.continuity.leases import Leases
 from osprey_mpi.continuity.ledger import Verdict
 from osprey_mpi.continuity.messages import (
@@ -78,7 +82,8 @@ class RootSettings:
     n_columns: int
     exact: bool = False
     results_interval_s: float = 1.0
-    checkpoint_interval_s: float = 30.0
+    checkpoint_interval_s: float | None = 30.0  # None: chosen by their cost
+    failures_per_day: float = 1.0
     suspect_after_s: float = 5.0
     lost_after_s: float = 30.0
     n_alarming: int | None = None
@@ -91,6 +96,7 @@ class Phase(Enum):
     RUNNING = "running"
     STOPPING = "stopping"
     CLOSING = "closing"
+    ENDING = "ending"
     OVER = "over"
 
 
@@ -123,6 +129,7 @@ class Root(Collector):
         self._began = self._appended_at = self._checkpoint_at = now
         self._leave_by = float("inf")
         self._disk_error = ""
+        self._interval = Interval(settings.checkpoint_interval_s, settings.failures_per_day)
 
     def slack_s(self) -> float:
         """Return for how long nobody would notice if this rank did not listen: leaders ask for ids in time."""
@@ -142,6 +149,11 @@ class Root(Collector):
                 return self._stop(Reason.SIGNAL, now, reason)
             case Appended():
                 return self._appended(event, now)
+            case CheckpointTried(cost_s):
+                self._interval.learn(cost_s)
+                return []
+            case Concluded(exit_code):
+                return self._end(exit_code)
             case Tick():
                 return self._tick(now)
             case PeerLost(rank):
@@ -241,15 +253,15 @@ class Root(Collector):
         if self.phase is Phase.STOPPING and (not self.missing() or now >= self._leave_by):
             return actions + self._close(now)
         if self.phase is Phase.CLOSING and not self.books.rows:
-            return actions + self._end()
+            return actions + self._conclude()
         if self.phase is Phase.CLOSING and now >= self._leave_by:
             self.exit_code = ExitCode.STOPPED
             self.reason, self.detail = Reason.TROUBLE, self._disk_error or self.detail  # not that the budget was met
             lost_rows = Log("the last rows could not be written; a resume evaluates them again", warning=True)
-            return [*actions, lost_rows, *self._end()]
+            return [*actions, lost_rows, *self._conclude()]
         if now - self._appended_at >= self.settings.results_interval_s:
             actions += self._append(now) or [self._status()]
-        if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self.settings.checkpoint_interval_s:
+        if self.phase is Phase.RUNNING and now - self._checkpoint_at >= self._interval.seconds:
             actions += self._request_snapshots(now)
         return actions
 
@@ -296,16 +308,23 @@ class Root(Collector):
         """Return the status as it is; once a signal came and the rows are on disk the run counts as stopped."""
         if self.phase is Phase.RUNNING:
             return WriteStatus("running")
-        if self.phase is not Phase.OVER and self.reason is not Reason.SIGNAL:
+        if self.reason is not Reason.SIGNAL:
             return WriteStatus("stopping", self.detail)
-        states = {ExitCode.DONE: "done", ExitCode.NO_RESULT: "failed", ExitCode.STOPPED: "stopped"}
-        return WriteStatus(states[self.exit_code], self.detail)
+        return self._last_status(int(self.exit_code))
 
-    def _end(self) -> list[Action]:
+    def _last_status(self, exit_code: int) -> WriteStatus:
+        """Return how the run ended, whatever became of its files: those may give it another exit code."""
+        states = {ExitCode.DONE: "done", ExitCode.NO_RESULT: "failed", ExitCode.STOPPED: "stopped"}
+        return WriteStatus(states[self.exit_code], self.detail, exit_code)
+
+    def _conclude(self) -> list[Action]:
+        self.phase = Phase.ENDING
+        return [Conclude(int(self.exit_code))]
+
+    def _end(self, exit_code: int) -> list[Action]:
         self.phase = Phase.OVER
-        goodbye = Goodbye(int(self.exit_code))
-        leaders = [Send(leader, Role.LEADER, goodbye) for leader in self.members]
-        return [self._status(), Conclude(int(self.exit_code)), *leaders, Finish(int(self.exit_code))]
+        leaders = [Send(leader, Role.LEADER, Goodbye(exit_code)) for leader in self.members]
+        return [self._last_status(exit_code), *leaders, Finish(exit_code)]
 
     def check(self) -> None:
         """Assert the invariants."""

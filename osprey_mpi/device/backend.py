@@ -32,6 +32,7 @@ def _nothing() -> None:
 class Backend:
     """Hold an array namespace and what differs beside it.
 
+    use: makes the GPU that of the calling thread.
     index: place of the GPU among the visible ones, None on a CPU. reason: why it is this one, for the log.
     limit_bytes: memory that this rank may take on the GPU, None on a CPU.
     """
@@ -42,6 +43,7 @@ class Backend:
     reason: str
     synchronize: Callable[[], None] = _nothing
     free: Callable[[], None] = _nothing
+    use: Callable[[], None] = _nothing
     index: int | None = None
     limit_bytes: int | None = None
     chunk_bytes: int = HOST_CHUNK_BYTES
@@ -125,6 +127,7 @@ def _on_gpu(cupy: Any, n_visible: int, local_rank: int, n_local_ranks: int, frac
         f"GPU {index} of {n_visible} visible ({uuid}){shared}",
         synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),
         free=lambda: memory.free_pools(cupy),
+        use=lambda: cupy.cuda.Device(index).use(),
         index=index,
         limit_bytes=limit_bytes,
         chunk_bytes=min(DEVICE_CHUNK_BYTES, max(1 << 20, limit_bytes // 16)),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from osprey_mpi.comm import startup
 from osprey_mpi.comm.startup import World, broadcast, gather
+from osprey_mpi.drivers.limits import limits_named
 from osprey_mpi.errors import OspreyError, RunLost
 
 T = TypeVar("T")
@@ -22,12 +23,13 @@ def launched(*, keep: bool = False) -> Iterator[World]:
     """
     world = startup.start(keep=keep)
     try:
-        yield world
+        with limits_named():
+            yield world
     except RunLost:
         raise  # there is nobody left to end MPI with
     except OspreyError as error:
         if not error.is_agreed:
-            startup.break_off(world, str(error), int(error.exit_code))
+            startup.break_off(world, f"rank {world.rank}: {error}", int(error.exit_code))
         startup.finish(world)
         raise
     except Exception:
@@ -45,7 +47,8 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
     error: OspreyError | None = None
     if world.rank == 0:
         try:
-            result = task()
+            with limits_named():
+                result = task()
         except OspreyError as caught:
             error = caught
     error = broadcast(world, error)
@@ -62,7 +65,8 @@ def everywhere(world: World, task: Callable[[], None]) -> None:
     """
     error: OspreyError | None = None
     try:
-        task()
+        with limits_named():
+            task()
     except OspreyError as caught:
         error = caught
     all_errors = gather(world, error)

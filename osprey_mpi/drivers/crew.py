@@ -182,8 +182,8 @@ class Crew:
         assert opened is not None
         settings = RootSettings(
             budget_of(config), self.session.space.n_columns, self.exact, config.output.results_interval_s,
-            config.checkpoint.interval_s, config.continuity.suspect_after_s, config.continuity.lost_after_s,
-            max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
+            config.checkpoint.interval_s, config.checkpoint.failures_per_day, config.continuity.suspect_after_s,
+            config.continuity.lost_after_s, max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
         return Root(
             0, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,

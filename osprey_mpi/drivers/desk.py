@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
-from osprey_mpi.continuity.events import Append, Appended, Conclude, WriteCheckpoint, WriteStatus
+from osprey_mpi.continuity.events import Append, Appended, Conclude, Concluded, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.drivers.opening import tally_of
 from osprey_mpi.drivers.outcome import RunResult
-from osprey_mpi.errors import StorageError
+from osprey_mpi.errors import ExitCode, StorageError
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.checkpoint import write_checkpoint
 from osprey_mpi.storage.files import is_full
@@ -30,7 +30,6 @@ from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State, idle_share
 
 EPOCH = 1  # of the root within this life
-EXPORT_HINT = "`osprey export --format hdf5` makes results.h5 from the segments"
 SMALLEST_PART = 16  # of the rows that do not fit whole: as many appends at most, since messages wait meanwhile
 
 
@@ -50,6 +49,7 @@ class Desk:
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
         self._wall_before_s, self._began = wall_before_s, time.monotonic()
+        self._started_unix_s = folder.started_unix_s
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
         self._busy_s, self._first_s, self._last_s, self._is_whole = 0.0, np.inf, -np.inf, True
@@ -161,7 +161,7 @@ class Desk:
         budget: dict[str, Any] = self.config.budget.model_dump(exclude_none=True)
         return RunStatus(
             state=state,
-            exit_code=None if state.is_active else int(self.root.exit_code),
+            exit_code=action.exit_code,
             reason=action.reason,
             n_evaluations=n_evaluations,
             counts={Status(status).name.lower(): n for status, n in counts.items()},
@@ -173,7 +173,7 @@ class Desk:
             budget=budget,
             wall_s=self._wall_before_s + elapsed_s,
             updated_unix_s=time.time(),
-            started_unix_s=self.folder.started_unix_s,
+            started_unix_s=self._started_unix_s,
             host=socket.gethostname(),
             pid=os.getpid(),
             fault_tolerance=self._fault_tolerance,
@@ -181,25 +181,51 @@ class Desk:
             version=__version__,
         )
 
-    def conclude(self, action: Conclude) -> None:
-        """Give the result, whatever becomes of the files; then merge the segments into results.h5."""
-        status = self.status(WriteStatus("done"))
-        try:
-            self._on_result(RunResult.of(status, self.root, self.folder.path, action.exit_code))
-        finally:
-            self._try("the segment was not closed", self.segment.close)
-            self._try("the end of this life was not noted", lambda: self.folder.end_life(action.exit_code))
-            self._try("results.h5 was not written", lambda: write_results(self.folder.path))
+    def conclude(self, action: Conclude) -> Concluded:
+        """Give the result, then merge the segments into results.h5; each whatever becomes of the other.
 
-    def _try(self, failure: str, task: Callable[[], object]) -> None:
-        """Do what the run can end without: no evaluation hangs on it."""
+        A run that is done has another exit code without them. One that stopped has not: a resume makes them, unless
+        the folder itself is gone.
+        """
+        if not self.folder.is_there:
+            self._say(f"{self.folder.path} was removed while the run went on: this result is all that is left of it")
+            self._n_counted = self._n_written  # there is nothing to count anew
+            result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, ExitCode.ENVIRONMENT)
+            self._try("the result was not printed", lambda: self._give(result))
+            return Concluded(ExitCode.ENVIRONMENT)
+        result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, action.exit_code)
+        is_given = self._try("the result was not printed", lambda: self._give(result))
+        self._try("the segment was not closed", self.segment.close)
+        self._try("the end of this life was not noted", lambda: self.folder.end_life(action.exit_code))
+        is_merged = self._try("results.h5 was not written", lambda: write_results(self.folder.path))
+        if not is_merged:
+            self.folder.drop_results()  # an export made while the run went on would look like the whole
+        if (is_given and is_merged) or action.exit_code != ExitCode.DONE:
+            return Concluded(action.exit_code)
+        self._try("the end of this life was not noted", lambda: self.folder.end_life(ExitCode.ENVIRONMENT))
+        return Concluded(ExitCode.ENVIRONMENT)
+
+    def _give(self, result: RunResult) -> None:
+        hint = f"`osprey report {self.folder.path}` shows the result"
+        try:
+            self._on_result(result)
+        except BrokenPipeError:  # who closed it had enough: that is no failure
+            self._say(f"nobody reads stdout any more; {hint}")
+        except StorageError as error:
+            raise StorageError(f"{error}; {hint}") from error
+
+    def _try(self, failure: str, task: Callable[[], object]) -> bool:
+        """Do what no evaluation hangs on; return whether that went well."""
         try:
             task()
         except StorageError as error:
-            self._say(f"{failure}: {error}; {EXPORT_HINT}")
+            self._say(f"{failure}: {error}")
         except Exception as error:  # of h5py, NumPy or the system: nobody may lose the exit code for it
             self.log.exception("%s", failure)
-            self._say(f"{failure}: {type(error).__name__}: {error}; {EXPORT_HINT}")
+            self._say(f"{failure}: {type(error).__name__}: {error}")
+        else:
+            return True
+        return False
 
 
 def part_of(action: Append, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.float64], Any, dict[int, str]]:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+class LogFile(logging.FileHandler):
+    """Write to a file; where that fails the run goes on, and stderr says so once."""
+
+    is_whole = True
+
+    def handleError(self, record: logging.LogRecord) -> None:  # logging calls it so
+        """Say what is wrong, the first time."""
+        if self.is_whole:
+            self.is_whole = False
+            sys.stderr.write(f"osprey: {self.baseFilename} is not whole: {sys.exc_info()[1]}\n")
+            sys.stderr.flush()
 
 
 def open_log(path: Path, rank: int, life: int) -> logging.Logger:
@@ -20,7 +35,7 @@ def open_log(path: Path, rank: int, life: int) -> logging.Logger:
     close_log(log)
     handler: logging.Handler
     try:
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = LogFile(path, encoding="utf-8")
     except OSError:
         handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -43,4 +58,5 @@ def close_log(log: logging.Logger) -> None:
     """Close the log's files."""
     for handler in list(log.handlers):
         log.removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):  # of a full disk, which LogFile has told of
+            handler.close()

@@ -24,6 +24,7 @@ from osprey_mpi.continuity.events import (
     Action,
     Append,
     CancelEvaluations,
+    CheckpointTried,
     Conclude,
     Evaluate,
     Evaluated,
@@ -85,8 +86,9 @@ class Disk(Protocol):
     def write_status(self, action: WriteStatus) -> None:
         """Write status.json."""
 
-    def conclude(self, action: Conclude) -> None:
-        """Merge the segments and give the result."""
+    def conclude(self, action: Conclude) -> Event:
+        """Give the result and merge the segments; return Concluded."""
+        ...
 
 
 class Loop:
@@ -236,11 +238,13 @@ class Loop:
             case Append():
                 self._give(Role.ROOT, self.disk.append(action), now)
             case WriteCheckpoint():
+                began_s = time.monotonic()
                 self.disk.write_checkpoint(action)
+                self._give(Role.ROOT, CheckpointTried(time.monotonic() - began_s), now)
             case WriteStatus():
                 self.disk.write_status(action)
             case Conclude():
-                self.disk.conclude(action)
+                self._give(Role.ROOT, self.disk.conclude(action), now)
 
     def _note_reasons(self, event: Evaluated) -> None:
         if not event.reasons:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.config import Config
+from osprey_mpi.config import Config, load_config
 from osprey_mpi.config.parameters import INTEGER_LIMIT
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
@@ -18,7 +18,7 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.tally import BestRow, Tally
 from osprey_mpi.drivers.check import constraint_notes
-from osprey_mpi.errors import UsageError
+from osprey_mpi.errors import ConfigError, UsageError
 from osprey_mpi.search.space import Space
 
 if TYPE_CHECKING:
@@ -111,13 +111,27 @@ def _other_than(config: Config, request: Request) -> list[str]:
     return [text for text in config.differences(request.load()) if not text.startswith("budget.evaluations: ")]
 
 
+def _edits(path: Path, config: Config) -> list[str]:
+    """Say what was edited in the run's copy of its config, which changes nothing."""
+    try:
+        if not config.source_text or path.read_bytes() == config.source_text.encode():
+            return []
+        changes = config.differences(load_config(path))
+    except OSError:
+        return []
+    except ConfigError:
+        changes = ["it is no config any more"]
+    rule = "has no effect: a run keeps its config, but for the budget given by --max-evaluations"
+    return [f"what was edited in {path} {rule}; {'; '.join(changes)}"] if changes else []
+
+
 def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     from osprey_mpi.storage.checkpoint import load_checkpoint, skipped_checkpoints
     from osprey_mpi.storage.rows import read_run
 
     space = Space(config.parameters, config.constraints)
     rows = read_run(folder.path)
-    opened = Opened(folder.path, folder, config, warnings=list(rows.notes))
+    opened = Opened(folder.path, folder, config, warnings=[*_edits(folder.path / "config.yaml", config), *rows.notes])
     opened.tally = tally_of(rows)
     limit = config.budget.evaluations
     if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import Logger
 from pathlib import Path
 
@@ -50,7 +50,8 @@ def _run(world: World, request: Request, signals: Signals) -> RunResult:
         session = Session(world, request, config, Path(charter.out), opened, signals)
         code = session.run()
         ending.assemble(world, config.continuity.lost_after_s, code)
-        result: RunResult = ending.share(world, session.result, config.continuity.lost_after_s)
+        mine = None if session.result is None else replace(session.result, exit_code=code)
+        result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
         if world.is_whole:
             tree.free(session.communicators)
         return result

@@ -38,6 +38,9 @@ class Device(Protocol):
         """Size of an array that the device works through best."""
         ...
 
+    def use(self) -> None:
+        """Make it the device of the calling thread."""
+
     def to_host(self, array: Array) -> NDArray[Any]:
         """Copy an array to a NumPy array (NumPy's own: as it is)."""
         ...

@@ -35,20 +35,20 @@ def make_evaluator(
 
     rank: world rank. clock: seconds since the run first started. comm: the group of an objective that needs several
     ranks; collective over it then, and its other ranks make a `group.Member` and `follow`. function: what to minimise
-    instead of `objective.python`; it runs in a thread unless isolation is none.
+    instead of `objective.python`; it runs in a thread, as does everything that could keep the rank from listening.
     """
     objective, schema = config.objective, Schema(space.layouts)
-    where = objective.runs_in
-    if function is not None and where == "process":
-        where = "thread"
+    where = _where(objective, comm, function)
     root = Path(scratch_root).absolute()
     if where == "none" and (objective.kind == "builtin" or (objective.batch > 1 and comm is None)):
+        from osprey_mpi.evaluate.aside import Aside
         from osprey_mpi.evaluate.inline import InlineEvaluator
 
-        return InlineEvaluator(
+        inline = InlineEvaluator(
             config, space, rank=rank, clock=clock, record_all=record_all, device=device, scratch_root=root,
             function=function,
         )  # fmt: skip
+        return inline if inline.responsive else Aside(inline, device.use)
     jobs = Jobs(space, config.seed, clock, objective.batch, record_all)
     if where == "none":
         from osprey_mpi.evaluate.group import GroupEvaluator, Member
@@ -63,6 +63,13 @@ def make_evaluator(
             raise ConfigError("objective.isolation is thread, but objective.array is cupy: must be auto or none")
         return ThreadEvaluator(function, config, jobs, schema, ThreadSettings(config, rank, clock, root))
     return CheckedProcessEvaluator(config, jobs, schema, process_settings(config, schema, rank, root), clock)
+
+
+def _where(objective: Any, comm: Any, function: Function | None) -> str:
+    """Tell where evaluations run. In the rank itself: only what lets it listen in between, and groups."""
+    where: str = objective.runs_in
+    is_point = objective.kind == "python" and objective.batch == 1 and comm is None
+    return "thread" if (where == "none" and is_point) or (where == "process" and function is not None) else where
 
 
 class CheckedProcessEvaluator(ProcessEvaluator):

@@ -6,8 +6,6 @@ it reports or returns. The rank stays responsive as long as the function release
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
 import threading
 import time
@@ -25,6 +23,7 @@ from osprey_mpi.evaluate.loading import load_objective
 from osprey_mpi.evaluate.objective import Function, Objective, Reply
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
+from osprey_mpi.evaluate.wake import Wake
 
 CHUNK_ROWS = 64  # rows that the thread gets at once, so that it does not wait for the rank between fast ones
 N_AHEAD = 2
@@ -35,7 +34,7 @@ JOIN_S = 1.0
 class _Hand(threading.Thread):
     """Evaluate chunks until told to leave; what it says is heard only while `is_heard`."""
 
-    def __init__(self, objective: Objective, schema: Schema, settings: Settings, wake: int) -> None:
+    def __init__(self, objective: Objective, schema: Schema, settings: Settings, wake: Wake) -> None:
         super().__init__(name="osprey objective", daemon=True)
         self.inbox: queue.SimpleQueue[tuple[Job, NDArray[np.int64]] | None] = queue.SimpleQueue()
         self.outbox: deque[tuple[Job, NDArray[np.int64], list[Reply], float, float] | Progress] = deque()
@@ -75,8 +74,7 @@ class _Hand(threading.Thread):
 
     def _signal(self) -> None:
         self._woken_s = time.monotonic()
-        with contextlib.suppress(OSError):  # full: it is readable already; closed: nobody listens
-            os.write(self._wake, b"!")
+        self._wake.ring()
 
     def report(self, id: int, step: int, value: float) -> None:
         """Pass an intermediate value on."""
@@ -113,9 +111,7 @@ class ThreadEvaluator:
         self._objective: Objective | None = None
         self._hand: _Hand | None = None
         self._n_out = 0
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
+        self._wake = Wake()
 
     @property
     def best_cost(self) -> float:
@@ -145,8 +141,7 @@ class ThreadEvaluator:
 
     def poll(self) -> list[Outcome | Progress]:
         """Return what is finished."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._read, 65536)
+        self._wake.silence()
         result: list[Outcome | Progress] = []
         while self._hand is not None and self._hand.outbox:
             item = self._hand.outbox.popleft()
@@ -161,8 +156,8 @@ class ThreadEvaluator:
         return [*result, *self._jobs.outcomes()]
 
     def filenos(self) -> list[int]:
-        """Return the pipe that the thread writes to."""
-        return [self._read]
+        """Return the descriptor that wakes the rank."""
+        return [self._wake.fileno]
 
     def stop(self, id: int) -> None:
         """Tell one evaluation to stop early; ignored if another one runs."""
@@ -184,8 +179,7 @@ class ThreadEvaluator:
         self.cancel()
         if hand is not None:
             hand.join(JOIN_S)
-        os.close(self._read)
-        os.close(self._write)
+        self._wake.close()
 
     def _fill(self) -> None:
         size = max(CHUNK_ROWS // self._settings.batch, 1) * self._settings.batch
@@ -194,7 +188,7 @@ class ThreadEvaluator:
                 if self._objective is None:
                     self.check()
                 assert self._objective is not None
-                self._hand = _Hand(self._objective, self._schema, self._settings, self._write)
+                self._hand = _Hand(self._objective, self._schema, self._settings, self._wake)
                 self._hand.start()
             self._n_out += len(item[1])
             self._hand.inbox.put(item)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,11 @@ NOISE = 1e-9
 GAIN, PATIENCE, FIRST_PATIENCE = 0.05, 20, 60
 # A dive that gains less than this share of its cost in ten steps has arrived.
 ARRIVED, ARRIVAL_STEPS = 1e-12, 10
+
+
+@cache  # there are a dozen of them; a search along a line asks four times
+def _steps_ahead(n: int) -> tuple[float, ...]:
+    return (1.0, *np.geomspace(2.5, 1e-5, n - 1).tolist()) if n >= LEAST_AHEAD else ()
 
 
 class Dive:
@@ -117,8 +123,7 @@ class Dive:
 
     def _steps_ahead(self) -> tuple[float, ...]:
         """Give the steps whose gradients fit into the same call; none if a call has no room for a few of them."""
-        n = min(self._batch // (1 + self._n_probes), MOST_AHEAD)
-        return (1.0, *np.geomspace(2.5, 1e-5, n - 1).tolist()) if n >= LEAST_AHEAD else ()
+        return _steps_ahead(min(self._batch // (1 + self._n_probes), MOST_AHEAD))
 
     def _difference(self) -> float:
         # A double is a float32 number by chance once in 5e8 times.

@@ -59,7 +59,7 @@ class _Open:
 
 
 class Flock:
-    """Search with one shared distribution and one party of divers.
+    """Search with one shared distribution and some dives.
 
     batch: points per call of the objective; start: start points by parameter, see `Space.start_positions`.
 
@@ -114,9 +114,10 @@ class Flock:
             rows = self._starts.take(n)
             return self._explicit(first, Party.START, Ticket(0, 0, rows), self._start_positions[rows])
         self._credit.review(self._divers.n_ended > 0, self._batch)
-        if self._divers.is_resting:
+        is_turn = self._hunt.is_over or self._credit.prefers_dive()
+        if self._divers.can_start(is_turn):
             self._start_dive()
-        if self._divers.n_open and (self._hunt.is_over or self._credit.prefers_dive()):
+        if is_turn and self._divers.has_points:
             return self._explicit(first, Party.DIVE, *self._divers.take(n))
         self._credit.charge(Party.HOVER, max(n, self._batch))
         return Proposal(n, None)
@@ -326,7 +327,7 @@ class Flock:
         assert distribution.probabilities.size == sum(self._space.n_choices)
         assert (distribution.probabilities >= 0.0).all()
         assert all(block.positions.shape[1] == self._space.n_dims for block in self._open.values())
-        assert self._divers.n_open == 0 or self._divers.is_on
+        assert self._divers.is_on or not self._divers.has_points
         if self._best is not None:
             assert (self._best.position[: self._space.n_numeric] >= 0.0).all()
             assert (self._best.position[: self._space.n_numeric] <= 1.0).all()

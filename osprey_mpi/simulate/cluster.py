@@ -29,7 +29,9 @@ from osprey_mpi.continuity.events import (
     Append,
     Appended,
     CancelEvaluations,
+    CheckpointTried,
     Conclude,
+    Concluded,
     Evaluate,
     Evaluated,
     Event,
@@ -217,13 +219,14 @@ class Cluster:
             case Append(serial):
                 self._append(rank, action, serial)
             case WriteCheckpoint():
-                self._write(rank, lambda: self._write_checkpoint(action))
+                self._write(rank, lambda: self._write_checkpoint(rank, action))
             case Log(text, warning):
                 self.logs.append(text if not warning else f"warning: {text}")
             case Finish(exit_code):
                 self.exit_codes[rank] = exit_code
             case Conclude(exit_code):
                 assert exit_code == ExitCode.STOPPED or self.root.tally.n_evaluations == self.disk.tally.n_evaluations
+                self._give(rank, Role.ROOT, Concluded(exit_code))
 
     def _append(self, rank: int, action: Append, serial: int) -> None:
         def written() -> None:
@@ -244,8 +247,9 @@ class Cluster:
 
         self.queue.at(self._disk_free_at, done)
 
-    def _write_checkpoint(self, action: WriteCheckpoint) -> None:
+    def _write_checkpoint(self, rank: int, action: WriteCheckpoint) -> None:
         self.disk.groups = {name: dict(arrays) for name, arrays in action.groups.items()}
+        self._give(rank, Role.ROOT, CheckpointTried(DISK_S))
 
     def _evaluate(self, rank: int, action: Evaluate) -> None:
         order = action.order

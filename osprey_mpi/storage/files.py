@@ -14,12 +14,14 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOCK_HINT = (
     "if no other program uses it, the filesystem does not support locks: set HDF5_USE_FILE_LOCKING=FALSE and try again"
 )
+RESUME = "`osprey resume` the run"
 _HINTS = {
-    errno.ENOSPC: "make room and `osprey resume` the run",
-    errno.EDQUOT: "the quota is used up: make room and `osprey resume` the run",
-    errno.EFBIG: "a limit on the size of files was met (ulimit -f): raise it and `osprey resume` the run",
-    errno.EROFS: "the filesystem is read-only now: `osprey resume` the run once it can be written",
-    errno.EIO: "the device or the file server failed: `osprey resume` the run once it works again",
+    errno.ENOSPC: "make room and {then}",
+    errno.EDQUOT: "the quota is used up: make room and {then}",
+    errno.EFBIG: "a limit on the size of files was met (ulimit -f): raise it and {then}",
+    errno.EROFS: "the filesystem is read-only now: {then} once it can be written",
+    errno.EIO: "the device or the file server failed: {then} once it works again",
+    errno.EISDIR: "a folder has its name: move that away and {then}",
     errno.ENOENT: "it or its folder was removed by another program",
 }
 
@@ -41,8 +43,10 @@ def room(path: Path) -> str:
     return "free space unknown" if free is None else f"{free} bytes free"
 
 
-def storage_error(path: Path, error: BaseException, verb: str = "written", owner: str = "") -> StorageError:
-    """Return the error that tells which file, why, how much room is left and what to do."""
+def storage_error(
+    path: Path, error: BaseException, verb: str = "written", owner: str = "", then: str = RESUME
+) -> StorageError:
+    """Return the error that tells which file, why, how much room is left and what to do; `then` once that is mended."""
     number = error.errno if isinstance(error, OSError) else None
     reason = os.strerror(number) if number else str(error) or type(error).__name__
     parts = [f"{path} cannot be {verb}: {reason}" + (f" (errno {number})" if number else "")]
@@ -51,7 +55,7 @@ def storage_error(path: Path, error: BaseException, verb: str = "written", owner
         parts.append(LOCK_HINT)
     elif verb == "written":
         parts.append(room(path))
-        parts.append(_HINTS.get(number or 0, "what was written before is safe: `osprey resume` continues the run"))
+        parts.append(_HINTS.get(number or 0, "what was written before is safe: {then}").format(then=then))
     return StorageError("; ".join(parts))
 
 

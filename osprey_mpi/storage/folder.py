@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
-from osprey_mpi.storage.files import remove_temporary, room, storage_error, sync_folder, write_atomic
+from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.lock import FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
@@ -64,7 +65,7 @@ class RunFolder:
                 (path / name).mkdir(exist_ok=True)
             folder = cls(path, 1, lock)
             write_atomic(path / "config.yaml", (config.source_text or config.to_json()).encode())
-            folder.write_json("run.json", _new_run(config))
+            folder._write_run(_new_run(config))
             sync_folder(path.parent)
         except (OSError, StorageError) as error:
             with contextlib.suppress(OSError):
@@ -123,13 +124,21 @@ class RunFolder:
         return self.path / "results" / segment_name(self.life, epoch)
 
     @property
+    def is_there(self) -> bool:
+        """Tell whether the folder is still that of a run: another program may have removed it."""
+        return (self.path / "run.json").is_file()
+
+    @property
     def run(self) -> dict[str, Any]:
         """Return run.json. Raises UsageError if it is damaged."""
         try:
             run = json.loads((self.path / "run.json").read_text("utf-8"))
-            assert isinstance(run, dict)
-        except (OSError, ValueError, AssertionError) as error:
-            raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}") from error
+            if not isinstance(run, dict):
+                raise ValueError("it holds no mapping")
+            if run.pop("sha256", None) not in (None, _digest(run)):
+                raise ValueError("its checksum fails: it is damaged, or was edited (without its line sha256 it counts)")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}; nothing was changed") from error
         if run.get("format_version", 0) > _FORMAT_VERSION:
             raise UsageError(
                 f"{self.path / 'run.json'} has format {run['format_version']}, this version reads up to "
@@ -156,7 +165,7 @@ class RunFolder:
         run = self.run
         run.setdefault("former_configs", []).append({"until_life": self.life - 1, "config": run["config"]})
         run["config"] = json.loads(config.to_json())
-        self.write_json("run.json", run)
+        self._write_run(run)
 
     def begin_life(
         self,
@@ -166,7 +175,11 @@ class RunFolder:
         fault_tolerance: str = "none",
         devices: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Record in run.json what this life runs on. devices: inventory rows, each with its host."""
+        """Record in run.json what this life runs on. devices: inventory rows, each with its host.
+
+        The results.h5 of an earlier life goes: it would look like the whole of a run that goes on.
+        """
+        self.drop_results()
         run = self.run
         base_dir = run.get("base_dir")
         life = {
@@ -182,7 +195,7 @@ class RunFolder:
             **collect(Path(base_dir) if base_dir else None),
         }
         run["lives"] = [old for old in run.get("lives", []) if old["life"] != self.life] + [life]
-        self.write_json("run.json", run)
+        self._write_run(run)
 
     def end_life(self, exit_code: int) -> None:
         """Record in run.json when and how this life ended."""
@@ -190,7 +203,14 @@ class RunFolder:
         for life in run.get("lives", []):
             if life["life"] == self.life:
                 life["ended_unix_s"], life["exit_code"] = time.time(), int(exit_code)
-        self.write_json("run.json", run)
+        self._write_run(run)
+
+    def _write_run(self, run: Mapping[str, Any]) -> None:
+        self.write_json("run.json", {**run, "sha256": _digest(run)})
+
+    def drop_results(self) -> None:
+        """Delete results.h5; all that is in it is in the segments."""
+        discard(self.path / "results.h5")
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Replace a JSON file in the folder in one durable step. NaN and infinities become null."""
@@ -222,6 +242,11 @@ class RunFolder:
     def holder(self) -> str:
         """Return who has or last had the folder."""
         return describe(read_holder(self.path / ".lock"))
+
+
+def _digest(run: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what run.json says, however it is laid out."""
+    return hashlib.sha256(json.dumps(plain(run), sort_keys=True).encode()).hexdigest()
 
 
 def _holder(life: int) -> dict[str, Any]:

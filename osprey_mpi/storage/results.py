@@ -62,7 +62,8 @@ def write_results(folder: Path, rows: Rows | None = None, output: Path | None = 
         replace(new, path)
     except (OSError, RuntimeError) as error:
         discard(new)
-        raise storage_error(path, error) from error
+        again = f"`osprey export {run.path} --format hdf5`"
+        raise storage_error(path, error, then=f"{again}, which reads the segments") from error
     return path
 
 

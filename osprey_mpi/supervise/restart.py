@@ -1,6 +1,6 @@
 """Decide after each launch of a run whether there is another one. Pure: what was seen goes in, a decision comes out.
 
-    launch --ended--> done, failed           --> End(0), End(3): the run is over
+    launch --ended--> done, failed           --> End(0, or 4 where a file is missing), End(3): the run is over
                       refused                --> End(2), End(4): another try would be refused as well
                       stopped, we were asked --> End(75)
                       lost                   --> Relaunch, at once while launches get on, later while they do not;
@@ -25,12 +25,14 @@ class Ended:
     """Describe how a launch ended.
 
     code: the launcher's. state: of the run as its files show it, None without a run. n_evaluations: on disk.
+    exit_code: the run's own, once it is over.
     """
 
     code: int
     state: State | None
     n_evaluations: int
     reason: str = ""
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,8 @@ class RestartPolicy:
     def after(self, ended: Ended, *, is_asked: bool) -> Relaunch | End:
         """Decide what follows a launch. is_asked: the user has asked us to stop."""
         self.n += 1
-        if ended.state is State.DONE:
-            return End(ExitCode.DONE)
-        if ended.state is State.FAILED:
-            return End(ExitCode.NO_RESULT)
+        if ended.state in (State.DONE, State.FAILED) and ended.exit_code is not None:
+            return End(ended.exit_code)
         is_fruitless = ended.n_evaluations <= self._n_evaluations
         self._n_evaluations = max(self._n_evaluations, ended.n_evaluations)
         if is_asked:

@@ -138,7 +138,9 @@ class Supervisor:
             time.sleep(LOOK_S)
         status, state = seen
         n_evaluations = read_run(folder.path).n_evaluations
-        return Ended(code, state, n_evaluations, status.reason if status is not None else "")
+        if status is None:
+            return Ended(code, state, n_evaluations)
+        return Ended(code, state, n_evaluations, status.reason, status.exit_code)
 
 
 def _identity(folder: Path) -> float | None:

@@ -60,6 +60,13 @@ def test_usage_errors_exit_2(osprey: Any, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_usage_errors_are_said_by_the_first_rank_only(osprey: Any) -> None:
+    for rank, n_said in (("0", 1), ("2", 0)):
+        for arguments in (["run"], ["run", "--nope"], ["nope"]):
+            done = osprey(*arguments, OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_RANK=rank)
+            assert (done.returncode, done.stdout, done.stderr.count("Error: ")) == (2, "", n_said)
+
+
 def test_our_errors_are_one_message(osprey: Any, tmp_path: Path) -> None:
     done = osprey("report", tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")

@@ -24,7 +24,7 @@ def test_small_config_has_the_documented_defaults(load: Callable[..., Config], t
     config = load(SMALL)
     assert (config.seed, config.objective.batch, config.objective.kind) == (0, 32, "builtin")
     assert (config.continuity.cycle_s, config.continuity.suspect_after_s, config.continuity.lost_after_s) == (1, 5, 30)
-    assert (config.checkpoint.interval_s, config.checkpoint.keep) == (30, 3)
+    assert (config.checkpoint.interval_s, config.checkpoint.failures_per_day, config.checkpoint.keep) == (None, 1, 3)
     assert (config.swarm.flock_size, config.swarm.search.dives, config.swarm.search.sigma) == (16, "auto", 0.2)
     assert (config.output.results_interval_s, config.output.record) == (1, "auto")
     assert config.output_dir == Path("runs/small")

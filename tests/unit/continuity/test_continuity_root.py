@@ -12,7 +12,9 @@ from osprey_mpi.continuity.codec import pack_arrays
 from osprey_mpi.continuity.events import (
     Append,
     Appended,
+    CheckpointTried,
     Conclude,
+    Concluded,
     Event,
     Finish,
     Log,
@@ -50,9 +52,11 @@ from osprey_mpi.continuity.tally import Tally
 class Driver:
     """A root with leaders 1 and 2, its clock, and one sender for each leader."""
 
-    def __init__(self, evaluations: int | None = 100, *, exact: bool = False, **options: Any) -> None:
+    def __init__(
+        self, evaluations: int | None = 100, *, exact: bool = False, interval_s: float | None = 5.0, **options: Any
+    ) -> None:
         settings = RootSettings(
-            BudgetRule(evaluations), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=5.0
+            BudgetRule(evaluations), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=interval_s
         )
         self.root = Root(0, [1] if exact else [1, 2], settings, 0.0, **options)
         self.senders = {1: Sender(1, 2, 2), 2: Sender(1, 2, 2)}
@@ -82,6 +86,8 @@ class Driver:
                 actions.append(action)
                 if isinstance(action, Append):
                     actions += self(Appended(action.serial))
+                if isinstance(action, Conclude):
+                    actions += self(Concluded(action.exit_code))
         return actions
 
 
@@ -169,9 +175,10 @@ def test_the_budget_ends_the_run_step_by_step() -> None:
     assert isinstance(append, Append), "the rows first"
     assert list(checkpoint.groups) == ["flock-0000"] and drive.root.phase is Phase.CLOSING
     drive(Appended(append.serial))
-    status, conclude, one, two, finish = drive(Tick())
-    assert status == WriteStatus("done", "evaluations") and conclude == Conclude(0) and finish == Finish(0)
-    assert one.message == two.message == Goodbye(0)
+    assert drive(Tick()) == [Conclude(0)] and drive(Tick()) == []
+    status, one, two, finish = drive(Concluded(4))
+    assert status == WriteStatus("done", "evaluations", 4) and finish == Finish(4), "done, and its files are not"
+    assert one.message == two.message == Goodbye(4)
     assert drive.root.phase is Phase.OVER and drive(Tick()) == [] and drive(StopAsked("x")) == []
 
 
@@ -191,7 +198,7 @@ def test_a_signal_saves_first() -> None:
     actions = drive(StopAsked("signal TERM"))
     kinds = [type(getattr(action, "message", action)) for action in actions]
     assert kinds == [Log, Append, WriteStatus, SnapshotRequest, SnapshotRequest, Stop, Stop]
-    assert actions[2] == WriteStatus("stopped", "signal TERM") and drive.root.exit_code == 75
+    assert actions[2] == WriteStatus("stopped", "signal TERM", 75) and drive.root.exit_code == 75
     assert drive(StopAsked("signal TERM")) == []
 
 
@@ -246,6 +253,19 @@ def test_checkpoints_by_the_clock() -> None:
     assert isinstance(checkpoint, WriteCheckpoint) and checkpoint.meta == {"n_evaluations": 0}
 
 
+def test_checkpoints_as_often_as_their_cost_allows() -> None:
+    drive = Driver(interval_s=None)
+
+    def requests(seconds: float) -> int:
+        messages = [getattr(action, "message", None) for action in drive.wait(seconds)]
+        return sum(isinstance(message, SnapshotRequest) for message in messages) // 2  # to two leaders
+
+    assert requests(10.05) == 1
+    drive(CheckpointTried(0.0002))  # sqrt(2 * 0.0002 * 86400) is 5.9 s
+    assert requests(5.5) == 0
+    assert requests(0.5) == 1
+
+
 def without_room(drive: Driver) -> list[Any]:
     """Tick to the end of the run on a full disk; return what was done."""
     done: list[Any] = []
@@ -255,6 +275,8 @@ def without_room(drive: Driver) -> list[Any]:
             done.append(action)
             if isinstance(action, Append):
                 drive(Appended(action.serial, "no space left"))
+            if isinstance(action, Conclude):
+                done += drive(Concluded(action.exit_code))
     return done
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import logging
 import os
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.budget import BudgetRule
-from osprey_mpi.continuity.events import Append, Conclude, WriteCheckpoint, WriteStatus
+from osprey_mpi.continuity.events import Append, Conclude, Concluded, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.records import BLOCK, RECORD, Status
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.drivers import desk as module
@@ -174,29 +174,50 @@ def test_the_result_is_given_whatever_happens_to_the_files(
         raise error
 
     monkeypatch.setattr(module, "write_results", fail)
-    office.desk.conclude(Conclude(75))
-    assert [result.exit_code for result in office.results] == [75]
-    hint = "`osprey export --format hdf5` makes results.h5 from the segments"
-    assert office.warnings == [f"results.h5 was not written: {text}; {hint}"]
-    assert office.folder.run["lives"][0]["exit_code"] == 75
+    stale = office.folder.path / "results.h5"
+    for code, end in ((75, 75), (3, 3), (0, 4)):
+        stale.touch()  # as an export leaves it while the run goes on
+        assert office.desk.conclude(Conclude(code)) == Concluded(end)
+        assert not stale.exists(), "it would look like the whole"
+        assert office.folder.run["lives"][0]["exit_code"] == end
+    assert [result.exit_code for result in office.results] == [75, 3, 0]
+    assert office.warnings == 3 * [f"results.h5 was not written: {text}"]
 
 
-def test_the_files_are_finished_where_the_result_cannot_be_given(office: Office) -> None:
+def test_a_results_file_that_cannot_be_written_says_how_to_get_it(office: Office) -> None:
+    (office.folder.path / "results.h5").mkdir()
+    assert office.desk.conclude(Conclude(0)) == Concluded(4)
+    (warning,) = office.warnings
+    assert "results.h5 was not written" in warning and "a folder has its name: move that away" in warning
+    assert warning.endswith(f"`osprey export {office.folder.path} --format hdf5`, which reads the segments")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (StorageError("no space for stdout"), 4, "the result was not printed: no space for stdout"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 0, "nobody reads stdout any more; `osprey report"),
+    ],
+)
+def test_the_files_are_finished_where_the_result_cannot_be_given(
+    office: Office, error: Exception, code: int, text: str
+) -> None:
     def fail(result: RunResult) -> None:
-        raise StorageError("the output cannot be written to stdout")
+        raise error
 
     office.desk.append(append_of(3))
     office.desk._on_result = fail
-    with pytest.raises(StorageError, match="stdout"):
-        office.desk.conclude(Conclude(0))
-    assert (office.folder.path / "results.h5").is_file() and office.warnings == []
+    assert office.desk.conclude(Conclude(0)) == Concluded(code)
+    assert (office.folder.path / "results.h5").is_file()
+    (warning,) = office.warnings
+    assert warning.startswith(text)
 
 
 def test_each_file_is_finished_though_another_one_cannot_be(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("torn")
 
-    tasks: list[Callable[[], None]] = []
+    tasks: list[int] = []
     monkeypatch.setattr(office.desk.segment, "close", fail)
     monkeypatch.setattr(office.folder, "end_life", lambda code: tasks.append(code))
     office.desk.conclude(Conclude(0))
@@ -228,3 +249,14 @@ def test_without_a_row_for_each_evaluation_the_idle_share_is_that_of_the_whole_l
     office.desk._began -= 1000.0
     office.desk.append(Append(1, records, np.zeros((1, 1)), np.array([(1, 9)], BLOCK), {}, elapsed_s=250.0))
     assert office.desk.status(WriteStatus("running")).idle_share == pytest.approx(0.75, abs=0.01)
+
+
+def test_of_a_run_whose_folder_is_removed_the_result_is_left(office: Office) -> None:
+    office.desk.append(append_of(3))
+    shutil.rmtree(office.folder.path)
+    assert office.desk.append(append_of(3)).error
+    assert office.desk.conclude(Conclude(75)) == Concluded(4), "there is nothing to go on with"
+    office.desk.write_status(WriteStatus("stopped", "", 4))
+    (warning,) = office.warnings
+    assert warning == f"{office.folder.path} was removed while the run went on: this result is all that is left of it"
+    assert [result.exit_code for result in office.results] == [4] and not office.folder.path.exists()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osprey_mpi.config import config_from_mapping
+from osprey_mpi.config import config_from_mapping, load_config
 from osprey_mpi.continuity.records import RECORD, Status
 from osprey_mpi.drivers.opening import open_run
 from osprey_mpi.drivers.request import Request
@@ -69,3 +69,28 @@ def test_a_resume_of_a_run_that_is_over_says_so(make_run: Any, budget: Any, requ
     opened = open_run(Request(resume=make_run(**budget), **request_))
     opened.close()
     assert opened.notes == [note]
+
+
+def test_an_edited_config_of_a_run_has_no_effect_and_that_is_said(tmp_path: Path) -> None:
+    text = (
+        "name: edited\nseed: 5\nobjective: {builtin: sphere}\nparameters: {x: {type: real, low: 0, high: 1}}\n"
+        "budget: {evaluations: 9}\n"
+    )
+    (tmp_path / "case.yaml").write_text(text)
+    RunFolder.create(tmp_path / "run", load_config(tmp_path / "case.yaml")).close()
+    file = tmp_path / "run" / "config.yaml"
+    rule = f"what was edited in {file} has no effect: a run keeps its config, but for the budget given by "
+    for edited, warnings in (
+        (text, []),
+        (text + "# a remark\n", []),
+        (text.replace("seed: 5", "seed: 6"), [f"{rule}--max-evaluations; seed: 5 -> 6"]),
+        (text + "nonsense: 1\n", [f"{rule}--max-evaluations; it is no config any more"]),
+    ):
+        file.write_text(edited)
+        opened = open_run(Request(resume=tmp_path / "run"))
+        opened.close()
+        assert (opened.warnings, opened.config.seed) == (warnings, 5)
+    file.unlink()
+    opened = open_run(Request(resume=tmp_path / "run", max_evaluations=20))
+    opened.close()
+    assert (opened.warnings, opened.config.budget.evaluations) == ([], 20)

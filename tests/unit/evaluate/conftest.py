@@ -22,7 +22,7 @@ from osprey_mpi.evaluate.task import Outcome, Progress, Task
 from osprey_mpi.search.space import Space
 
 LIMIT_S = 20.0
-HOST = SimpleNamespace(xp=np, chunk_bytes=1 << 18, to_host=np.asarray, free=lambda: None)
+HOST = SimpleNamespace(xp=np, chunk_bytes=1 << 18, to_host=np.asarray, free=lambda: None, use=lambda: None)
 
 
 @dataclass

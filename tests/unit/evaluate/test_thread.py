@@ -90,18 +90,47 @@ def test_retries_and_batches(rig):
     assert got.costs == [0.5, 0.25, 0.125] and calls == [[0.5, 0.25], [0.5, 0.25], [0.125]]
 
 
-def test_isolation_none_calls_in_the_rank_itself(rig):
+@pytest.mark.parametrize("batch", [1, 2])
+def test_isolation_none_leaves_the_rank_to_listen(rig, batch):
     seen = []
 
     def f(p):
         seen.append(threading.current_thread() is threading.main_thread())
+        time.sleep(0.2)
         return p["x"]
 
-    r = rig(function=f, isolation="none")
-    assert not r.evaluator.responsive and r.evaluator.filenos() == []
-    got = r.run(points(0.5, 0.25))
-    assert got.costs == [0.5, 0.25] and seen == [True, True]
-    assert [(o.row_start, o.row_stop) for o in got.outcomes] == [(0, 1), (1, 2)], "one call a poll"
+    r = rig(function=f, isolation="none", batch=batch)
+    r.evaluator.submit(r.task(points(0.5, 0.25)))
+    begin_s = time.monotonic()
+    assert r.evaluator.poll() == [] and time.monotonic() - begin_s < 0.1
+    assert r.evaluator.responsive and not r.evaluator.idle
+    assert select.select(r.evaluator.filenos(), [], [], 5)[0] == r.evaluator.filenos()
+    assert r.drain().costs == [0.5, 0.25] and True not in seen
+
+
+def test_batches_in_the_rank_that_are_cancelled_are_not_heard(rig):
+    entered, release = threading.Event(), threading.Event()
+
+    def f(p):
+        entered.set()
+        return (release.wait(5) and 1.0) * p["x"]
+
+    r = rig(function=f, isolation="none", batch=2)
+    r.evaluator.submit(r.task(points(0.5, 0.25), first=1))
+    r.evaluator.submit(r.task(points(0.5, 0.25), first=3))
+    assert entered.wait(5)
+    r.evaluator.cancel()
+    assert r.evaluator.idle
+    release.set()
+    assert r.run(points(0.125), first=9).records["id"].tolist() == [9]
+
+
+def test_what_ends_the_thread_of_a_batch_comes_to_the_rank(rig, monkeypatch):
+    r = rig(function=lambda p: p["x"], isolation="none", batch=2)
+    monkeypatch.setattr(r.evaluator._inner, "poll", lambda: 1 // 0)
+    r.evaluator.submit(r.task(points(0.5, 0.25)))
+    with pytest.raises(ZeroDivisionError):
+        r.drain()
 
 
 @pytest.mark.parametrize(

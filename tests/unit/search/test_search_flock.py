@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import resource
+from collections import deque
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from search_helpers import Serial, box, category, ellipsoid, integer, real, rosenbrock, serial, sphere
 
 from osprey_mpi.config.running import Search
@@ -16,6 +18,8 @@ from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover
 from osprey_mpi.search.ranking import Best
 from osprey_mpi.search.space import Space
+
+Floats = NDArray[np.float64]
 
 MIXED = Space({"x": real(-5, 5, size=3), "n": integer(1, 100), "k": category("a", "b", "c")})
 
@@ -204,6 +208,37 @@ def test_fits_the_population_to_the_evaluations_in_flight() -> None:
         assert flock.generation == 1
         tell_hovered(flock, 100 + i, float(i), 1)
     assert flock.generation == 2
+
+
+@pytest.mark.parametrize("n_open", [1, 64])
+def test_dives_get_their_share_however_many_evaluate(n_open: int) -> None:
+    space, n_dived, n_asked = box(5), 0, 5000
+    flock = Flock(space, Search(), 1, 1)
+    open_blocks: deque[tuple[int, int, Floats]] = deque()
+    for number in range(2 * n_asked):
+        if len(open_blocks) == n_open:
+            first, generation, positions = open_blocks.popleft()
+            x = space.decode(positions)
+            flock.tell(first, 50.0 + (x**2 - 10.0 * np.cos(2.0 * np.pi * x)).sum(axis=1), generation)
+        proposal = flock.ask(number, 1)
+        generation, positions = -1, proposal.positions
+        if positions is None:
+            generation = flock.generation
+            positions = hover(flock.distribution, streams.latent(1, number, 1, space), space)
+        elif number >= n_asked:
+            n_dived += 1
+        open_blocks.append((number, generation, positions))
+    flock.check()
+    # weights 1 and 0.2, or equal ones, as one of them or both have had a record
+    assert 0.16 * n_asked < n_dived < 0.84 * n_asked
+
+
+def test_fits_the_population_of_small_batches_too() -> None:
+    flock = Flock(box(20), Search(dives=False), 1, batch=32)
+    flock.set_parallelism(160)
+    for block, generation in enumerate((0, 0, 0, 1)):
+        assert flock.generation == generation
+        flock.tell(32 * block, np.arange(32.0), generation)  # 96 of them drive an update
 
 
 def test_hovers_without_restarts_in_one_place() -> None:

@@ -174,9 +174,37 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_run_json_is_a_sentence(tmp_path: Path, config: Config) -> None:
     RunFolder.create(tmp_path / "run", config).close()
-    (tmp_path / "run" / "run.json").write_text("{")
-    with pytest.raises(UsageError, match=r"run\.json cannot be read"):
-        _ = RunFolder.peek(tmp_path / "run").run
+    file = tmp_path / "run" / "run.json"
+    whole = file.read_text()
+    edited = whole.replace('"evaluations": 100', '"evaluations": 900')
+    assert edited != whole
+    cases = {"{": "Expecting", "[]": "it holds no mapping", edited: "its checksum fails", whole[:-9]: "Unterminated"}
+    for text, why in cases.items():
+        file.write_text(text)
+        with pytest.raises(UsageError, match=rf"run\.json cannot be read: .*{why}.*; nothing was changed"):
+            _ = RunFolder.peek(tmp_path / "run").run
+        assert file.read_text() == text
+    without = json.loads(edited)
+    del without["sha256"]
+    file.write_text(json.dumps(without))
+    assert RunFolder.peek(tmp_path / "run").config().budget.evaluations == 900, "who edits it on purpose can say so"
+    with RunFolder.open(tmp_path / "run") as folder:
+        folder.begin_life(1)
+    assert json.loads(file.read_text())["sha256"] and folder.config().budget.evaluations == 900
+
+
+def test_any_flipped_bit_of_run_json_is_noticed(tmp_path: Path, config: Config) -> None:
+    RunFolder.create(tmp_path / "run", config).close()
+    folder, file = RunFolder.peek(tmp_path / "run"), tmp_path / "run" / "run.json"
+    whole, run = file.read_bytes(), folder.run
+    for at in range(0, len(whole), 7):
+        torn = bytearray(whole)
+        torn[at] ^= 1 << at % 8
+        file.write_bytes(torn)
+        try:
+            assert folder.run == run or b'"sha256"' not in torn, "white space, or the checksum's own name"
+        except UsageError:
+            continue
 
 
 def test_a_changed_config_keeps_the_former_one(tmp_path: Path, config: Config) -> None:
@@ -318,3 +346,14 @@ def test_a_filesystem_that_became_read_only_is_told_of(tmp_path: Path, monkeypat
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(StorageError, match="read-only"):
         write_atomic(tmp_path / "status.json", b"{}")
+
+
+def test_a_run_that_goes_on_has_no_results_of_before(tmp_path: Path, config: Config) -> None:
+    """They would look like the whole, and stay when this life is killed."""
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        folder.begin_life(1)
+        (folder.path / "results.h5").touch()
+    with RunFolder.open(tmp_path / "run") as folder:
+        assert (folder.path / "results.h5").exists(), "it is not sure yet that the run goes on"
+        folder.begin_life(1)
+        assert not (folder.path / "results.h5").exists()

@@ -11,9 +11,10 @@ from osprey_mpi.supervise.restart import FRUITLESS, End, Ended, Relaunch, Restar
 @pytest.mark.parametrize(
     ("ended", "decision"),
     [
-        (Ended(0, State.DONE, 90), End(0)),
-        (Ended(137, State.DONE, 90), End(0)),
-        (Ended(1, State.FAILED, 90), End(3)),
+        (Ended(0, State.DONE, 90, exit_code=0), End(0)),
+        (Ended(137, State.DONE, 90, exit_code=0), End(0)),
+        (Ended(137, State.DONE, 90, exit_code=4), End(4)),
+        (Ended(1, State.FAILED, 90, exit_code=3), End(3)),
         (Ended(0, State.INTERRUPTED, 9), Relaunch(0.0)),
         (Ended(75, State.STOPPED, 9, "signal TERM"), Relaunch(0.0)),
         (Ended(2, State.INTERRUPTED, 0), End(2)),
@@ -32,7 +33,7 @@ def test_who_asked_for_the_end_gets_it(state: State | None) -> None:
 
 
 def test_a_run_that_was_done_before_the_stop_is_done() -> None:
-    assert RestartPolicy(20).after(Ended(0, State.DONE, 9), is_asked=True) == End(0)
+    assert RestartPolicy(20).after(Ended(0, State.DONE, 9, exit_code=0), is_asked=True) == End(0)
 
 
 def test_launches_that_get_nowhere_come_later_and_end() -> None:
