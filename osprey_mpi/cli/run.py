@@ -81,7 +81,7 @@ def _lines(name: str, value: Any) -> list[str]:
 def run_and_print(request: Request, format: TextFormat) -> int:
     """Run; write the result to stdout, and to stderr what an objective prints in the rank itself."""
     from osprey_mpi.cli.output import write_text
-    from osprey_mpi.drivers.session import run_session
+    from osprey_mpi.drivers.lives import run_session
 
     stdout = sys.stdout
 

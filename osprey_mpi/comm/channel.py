@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 SLOTS = 4  # sends on the way to one rank; more are held back here in order
+TAGS = 16  # of one epoch
 MOST_AT_ONCE = 64  # messages taken in per poll, so that a flood cannot starve the rest of the loop
 
 
@@ -56,6 +57,12 @@ class Channel(Protocol):
         """Tell whether every message has left and none is on its way in."""
         ...
 
+    def abandon(self) -> None:
+        """Leave it with what is on its way: its world is gone."""
+
+
+_abandoned: list[Channel] = []  # MPI may still use their buffers
+
 
 class NoChannel:
     """Be the channel of a run of one process: there is nobody to write to."""
@@ -78,15 +85,23 @@ class NoChannel:
     def idle(self) -> bool:
         return True
 
+    def abandon(self) -> None:
+        pass
+
 
 class MpiChannel:
     """Use point-to-point messages on one communicator. Receivers on this host are woken by the bell.
 
-    tolerant: MPI outlives lost ranks. What waits to be sent to one is dropped.
+    tolerant: MPI outlives lost ranks. What waits to be sent to one is dropped. epoch: of the world; what was sent in
+    another is dropped.
     """
 
-    def __init__(self, comm: MPI.Intracomm, bell: Doorbell | None = None, *, tolerant: bool = False) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm, bell: Doorbell | None = None, *, tolerant: bool = False, epoch: int = 0
+    ) -> None:
         from mpi4py import MPI
+
+        self._first_tag = TAGS * epoch
 
         self._failures, self._error = Failures(comm, tolerant=tolerant), MPI.Exception
         self._comm, self._bell = comm, bell
@@ -116,12 +131,15 @@ class MpiChannel:
 
     def _start(self, rank: int, tag: int, data: bytes) -> None:
         try:
-            request = self._comm.Isend((data, len(data), self._byte), dest=rank, tag=tag)
+            request = self._comm.Isend((data, len(data), self._byte), dest=rank, tag=self._first_tag + tag)
         except self._error as error:
             self._forgive(error)
             return
         self._sending.setdefault(rank, deque()).append((request, data))
         self._to_ring.add(rank)
+
+    def abandon(self) -> None:
+        _abandoned.append(self)
 
     def ring(self) -> None:
         if self._bell is not None:
@@ -191,7 +209,8 @@ class MpiChannel:
                 self._forgive(error)
                 continue
             if is_whole:
-                arrived.append((source, tag, buffer.data))
+                if 0 <= tag - self._first_tag < TAGS:
+                    arrived.append((source, tag - self._first_tag, buffer.data))
             else:
                 behind.add(source)
                 self._receiving.append(item)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 Address = tuple[str, bytes]  # of a host and network namespace, and the socket's name there
@@ -35,11 +35,11 @@ class Doorbell:
         except OSError:
             self.close()
 
-    def meet(self, addresses: Sequence[Address | None]) -> None:
+    def meet(self, addresses: Mapping[int, Address | None]) -> None:
         """Learn the addresses of all ranks, by rank."""
         if self.address is not None:
             here = self.address[0]
-            self._others = {rank: a[1] for rank, a in enumerate(addresses) if a is not None and a[0] == here}
+            self._others = {rank: a[1] for rank, a in addresses.items() if a is not None and a[0] == here}
 
     def reaches(self, ranks: Iterable[int]) -> bool:
         """Tell whether all these ranks and this one can ring each other."""

@@ -32,15 +32,16 @@ def await_code(world: World, is_orphan: Callable[[], bool]) -> int:
         while (code := _heard(world, CODE_TAG)) is None:
             orphan_since = min(orphan_since, time.monotonic()) if is_orphan() else float("inf")
             if time.monotonic() - orphan_since > ORPHAN_S:
-                raise RunLost(f"the launcher is gone, and rank 0 has said nothing for {ORPHAN_S:g} s")
+                raise RunLost(f"the launcher is gone, and rank {world.root} has said nothing for {ORPHAN_S:g} s")
             time.sleep(IDLE_S)
     return int(code[0])
 
 
 def _heard(world: World, tag: int) -> tuple[Any] | None:
-    """Return what rank 0 has sent, None if that has not come."""
+    """Return what the root has sent, None if that has not come."""
     assert world.comm is not None
-    return (world.comm.recv(source=0, tag=tag),) if world.comm.iprobe(source=0, tag=tag) else None
+    root = world.root
+    return (world.comm.recv(source=root, tag=tag),) if world.comm.iprobe(source=root, tag=tag) else None
 
 
 def _tell(world: World, ranks: Iterable[int], value: Any, tag: int, limit_s: float) -> None:
@@ -74,11 +75,11 @@ def assemble(world: World, limit_s: float, exit_code: int) -> None:
         return
     assert world.failures is not None
     nothing = bytearray()
-    if world.rank > 0:
+    if not world.is_root:
         with _outliving_all_but_root(world):
-            world.comm.Send(nothing, dest=0, tag=END_TAG)
+            world.comm.Send(nothing, dest=world.root, tag=END_TAG)
         return
-    missing = set(range(1, world.n_ranks))
+    missing = set(world.members[1:])
     deadline = time.monotonic() + limit_s
     while missing:
         world.failures.look()
@@ -114,14 +115,14 @@ def share(world: World, value: Any, limit_s: float) -> Any:
     if world.comm is None:
         return value
     assert world.failures is not None
-    if world.rank == 0:
-        _tell(world, range(1, world.n_ranks), (value, world.failures.lost), RESULT_TAG, limit_s)
+    if world.is_root:
+        _tell(world, world.members[1:], (value, world.failures.lost), RESULT_TAG, limit_s)
         return value
     deadline = time.monotonic() + 2.0 * limit_s
     with _outliving_all_but_root(world):
         while (word := _heard(world, RESULT_TAG)) is None:
             if time.monotonic() > deadline:
-                raise RunLost(f"rank 0 has said nothing for {2.0 * limit_s:g} s at the end")
+                raise RunLost(f"rank {world.root} has said nothing for {2.0 * limit_s:g} s at the end")
             time.sleep(IDLE_S)
     value, world.failures.lost = word[0]
     return value
@@ -139,6 +140,6 @@ def _outliving_all_but_root(world: World) -> Iterator[None]:
         if not world.failures.is_one(error):
             raise
         world.failures.look()
-        lost = RunLost("rank 0 is lost: `osprey resume` goes on with what is on disk")
-        lost.is_said = world.rank > min(set(range(world.n_ranks)) - world.failures.lost)
+        lost = RunLost(f"rank {world.root} is lost: `osprey resume` goes on with what is on disk")
+        lost.is_said = world.rank > min(set(world.members) - world.failures.lost)
         raise lost from error

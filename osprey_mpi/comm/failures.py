@@ -6,10 +6,21 @@ acknowledged, and what concerns the lost rank itself raises always (MPI 5 draft,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_posted: list[Any] = []  # sends that nobody has taken yet: MPI may read their buffers as long as the process lives
+
+
+class MembersLost(Exception):
+    """Tell that ranks are lost that the others cannot do without: these regroup and go on from what is on disk."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        super().__init__(", ".join(str(rank) for rank in ranks))
+        self.ranks = tuple(ranks)
 
 
 class Failures:
@@ -43,3 +54,40 @@ class Failures:
         new = sorted(set(ranks) - self.lost)
         self.lost |= frozenset(ranks)
         return new
+
+
+def post(comm: MPI.Intracomm, failures: Failures, rank: int, value: Any, tag: int) -> None:
+    """Send anything that pickles without waiting for it to be taken; not to a rank that has failed."""
+    from mpi4py import MPI
+
+    _posted[:] = [request for request in _posted if not _is_over(request, failures)]
+    if rank in failures.lost:
+        return
+    try:
+        _posted.append(comm.isend(value, dest=rank, tag=tag))
+    except MPI.Exception as error:  # it has failed just now
+        if not failures.is_one(error):
+            raise
+
+
+def _is_over(request: Any, failures: Failures) -> bool:
+    from mpi4py import MPI
+
+    try:
+        return bool(request.test()[0])
+    except MPI.Exception as error:
+        if not failures.is_one(error):
+            raise
+        return True
+
+
+def heard(comm: MPI.Intracomm, failures: Failures, source: int, tag: int) -> tuple[Any] | None:
+    """Return what a rank has sent with `post`; None if nothing has come, or that rank has failed."""
+    from mpi4py import MPI
+
+    try:
+        return (comm.recv(source=source, tag=tag),) if comm.iprobe(source=source, tag=tag) else None
+    except MPI.Exception as error:
+        if not failures.is_one(error):
+            raise
+        return None

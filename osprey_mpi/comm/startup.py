@@ -12,7 +12,7 @@ import time
 import traceback
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
@@ -36,15 +36,35 @@ START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Hold the world of this run. Alone: comm is None, rank 0, n_ranks 1."""
+    """Hold the ranks of this run. Alone: comm is None, rank 0.
+
+    members: the ranks of the launch that belong to it, in order; the first is the root. epoch: how often it was made
+    anew after a loss.
+    """
 
     comm: MPI.Intracomm | None
     rank: int
-    n_ranks: int
+    members: tuple[int, ...]
     library: str
     fault_tolerance: str  # "none" or "ulfm"
     owns_mpi: bool  # we called MPI_Init, so we finalize
     failures: Failures | None = None
+    epoch: int = 0
+
+    @property
+    def n_ranks(self) -> int:
+        """Count the members."""
+        return len(self.members)
+
+    @property
+    def root(self) -> int:
+        """Return the rank that keeps the run's files."""
+        return self.members[0]
+
+    @property
+    def is_root(self) -> bool:
+        """Tell whether this rank is the root."""
+        return self.rank == self.root
 
     @property
     def is_tolerant(self) -> bool:
@@ -53,8 +73,8 @@ class World:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether no rank has failed, as far as is known: only then anything collective can work."""
-        return self.failures is None or not self.failures.lost
+        """Tell whether no rank has failed, as far as is known: only then MPI's collectives can work."""
+        return self.failures is None or (self.epoch == 0 and not self.failures.lost)
 
 
 def start(*, keep: bool = False) -> World:
@@ -67,7 +87,7 @@ def start(*, keep: bool = False) -> World:
     launch = detect()
     loaded = sys.modules.get("mpi4py.MPI")
     if not launch.expects_mpi and (loaded is None or not loaded.Is_initialized()):
-        return World(None, 0, 1, "none (one process)", "none", owns_mpi=False)
+        return World(None, 0, (0,), "none (one process)", "none", owns_mpi=False)
     tolerant = _TOLERANT_DEFAULTS if fault_tolerance("Open MPI") == "ulfm" else {}
     for name, value in (_OPEN_MPI_DEFAULTS | tolerant).items():
         os.environ.setdefault(name, value)
@@ -106,7 +126,8 @@ def _init(launch: Launch, keep: bool) -> World:
         atexit.register(_finalize)
     comm = world.Dup()
     mode = fault_tolerance(library)
-    return World(comm, comm.rank, comm.size, library, mode, owns_mpi, Failures(comm, tolerant=mode == "ulfm"))
+    members = tuple(range(comm.size))
+    return World(comm, comm.rank, members, library, mode, owns_mpi, Failures(comm, tolerant=mode == "ulfm"))
 
 
 def _fail_once(launch: Launch, text: str) -> NoReturn:
@@ -164,41 +185,6 @@ def break_off(world: World, text: str, exit_code: int) -> None:
     sys.stderr.write(f"osprey: {text}\n")
     sys.stderr.flush()
     world.comm.Abort(exit_code)
-
-
-def broadcast(world: World, value: Any) -> Any:
-    """Return rank 0's value, anything that pickles, on every rank. Collective over the world."""
-    return value if world.comm is None else world.comm.bcast(value, root=0)
-
-
-def gather(world: World, value: Any) -> list[Any] | None:
-    """Return everybody's value, anything that pickles, on rank 0, None elsewhere. Collective over the world."""
-    return [value] if world.comm is None else world.comm.gather(value, root=0)
-
-
-def spread(world: World, value: Any) -> list[Any]:
-    """Return everybody's value, anything that pickles, on every rank. Collective over the world."""
-    return [value] if world.comm is None else world.comm.allgather(value)
-
-
-def scatter(world: World, values: list[Any] | None) -> Any:
-    """Return this rank's part of rank 0's list. Collective over the world."""
-    if world.comm is None:
-        assert values is not None
-        return values[0]
-    return world.comm.scatter(values, root=0)
-
-
-def local_place(world: World) -> tuple[int, int]:
-    """Return (local rank, ranks on this node). Collective over the world."""
-    if world.comm is None:
-        return 0, 1
-    from mpi4py import MPI
-
-    node = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
-    place = node.rank, node.size
-    node.Free()
-    return place
 
 
 def _hints(launch: Launch) -> str:

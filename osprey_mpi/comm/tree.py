@@ -9,6 +9,7 @@ A flock of size 16 is 17 ranks: a leader and 16 workers. Where an objective need
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,18 +33,41 @@ class Flock:
 class Tree:
     """Hold the roles of all ranks.
 
-    groups: worker rank -> ranks of its group, itself first; empty where a worker is one rank.
+    members: all ranks, the root first. groups: worker rank -> ranks of its group, itself first; empty where a worker is
+    one rank.
     """
 
-    n_ranks: int
+    members: tuple[int, ...]
     flocks: tuple[Flock, ...]
     groups: dict[int, tuple[int, ...]]
     spare: tuple[int, ...]  # ranks that do not fill a group
 
     @property
+    def root(self) -> int:
+        """Return the rank at the top."""
+        return self.members[0]
+
+    @property
+    def n_ranks(self) -> int:
+        """Count all ranks."""
+        return len(self.members)
+
+    @property
     def leaders(self) -> tuple[int, ...]:
         """Return the leaders' ranks."""
         return tuple(flock.leader for flock in self.flocks)
+
+    def on(self, members: Sequence[int]) -> Tree:
+        """Return the same tree with `members` (n_ranks,) in the places of the ranks from 0 on."""
+        if tuple(members) == self.members:
+            return self
+
+        def named(ranks: Sequence[int]) -> tuple[int, ...]:
+            return tuple(members[rank] for rank in ranks)
+
+        flocks = tuple(Flock(f.number, members[f.leader], named(f.workers)) for f in self.flocks)
+        groups = {members[head]: named(ranks) for head, ranks in self.groups.items()}
+        return Tree(tuple(members), flocks, groups, named(self.spare))
 
     def flock_of(self, rank: int) -> Flock | None:
         """Return the flock in which `rank` leads or works, or None."""
@@ -65,7 +89,7 @@ def plan(n_ranks: int, flock_size: int, ranks_each: int = 1) -> Tree:
         # The coordinator evaluates as well, except beside groups: a group's call keeps all of its ranks in user code.
         first = 0 if ranks_each == 1 or n_ranks == ranks_each else 1
         workers, groups, spare = _groups(range(first, n_ranks), ranks_each)
-        return Tree(n_ranks, (Flock(0, 0, workers),), groups, spare)
+        return Tree(tuple(range(n_ranks)), (Flock(0, 0, workers),), groups, spare)
     n_flocks = -(-(n_ranks - 1) // (flock_size * ranks_each + 1))
     base, extra = divmod(n_ranks - 1, n_flocks)
     flocks: list[Flock] = []
@@ -79,7 +103,7 @@ def plan(n_ranks: int, flock_size: int, ranks_each: int = 1) -> Tree:
         all_groups |= groups
         all_spare += spare
         at += n_here
-    return Tree(n_ranks, tuple(flocks), all_groups, tuple(all_spare))
+    return Tree(tuple(range(n_ranks)), tuple(flocks), all_groups, tuple(all_spare))
 
 
 def _groups(ranks: range, ranks_each: int) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]], tuple[int, ...]]:
@@ -115,7 +139,7 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     none = MPI.UNDEFINED
     flock = tree.flock_of(rank)
     flock_comm = comm.Split(none if flock is None else flock.number, rank)
-    upper = rank == 0 or rank in tree.leaders
+    upper = rank == tree.root or rank in tree.leaders
     leaders_comm = comm.Split(0 if upper else none, rank)
     group = next((head for head, members in tree.groups.items() if rank in members), None)
     group_comm = comm.Split(none if group is None else group, rank)
@@ -124,6 +148,11 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
         return made if isinstance(made, MPI.Intracomm) and made != MPI.COMM_NULL else None
 
     return Communicators(comm.Dup(), held(flock_comm), held(leaders_comm), held(group_comm))
+
+
+def again(before: Communicators) -> Communicators:
+    """Return what a world without lost ranks goes on with: messages from rank to rank need no new communicator."""
+    return Communicators(before.protocol, None, None, None)
 
 
 def free(communicators: Communicators) -> None:

@@ -108,7 +108,7 @@ class Root(Collector):
     def __init__(
         self, rank: int, leaders: Sequence[int], settings: RootSettings, now: float, *, tally: Tally | None = None,
         snapshots: dict[int, dict[str, NDArray[Any]]] | None = None, best: Best | None = None,
-        redo: Redo | None = None,
+        redo: Redo | None = None, unsaved: Sequence[Delta] = (),
     ) -> None:  # fmt: skip
         super().__init__(
             rank, leaders, now, suspect_after_s=settings.suspect_after_s, lost_after_s=settings.lost_after_s
@@ -121,6 +121,8 @@ class Root(Collector):
         self.exit_code = ExitCode.DONE
         self.redo = redo or Redo()
         self.books = Books(settings.n_columns, self.tally, dict(snapshots or {}))
+        for delta in unsaved:  # in the tally already, from ranks that have outlived another root
+            self.books.rows.add(delta)
         self.leases = Leases(
             self.tally.done, self.redo, settings.budget.evaluations, len(self.members), exact=settings.exact
         )

@@ -96,6 +96,12 @@ class Sender:
         self.unacknowledged.append(delta)
         return delta
 
+    def kept(self) -> list[Delta]:
+        """Return what nobody has acknowledged as durable, with what was not sent yet."""
+        if self.load:
+            self.stamp()
+        return list(self.unacknowledged)
+
     def acknowledge(self, incarnation: int, counter: int) -> None:
         """Forget the deltas that are durable."""
         if incarnation != self.incarnation:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from osprey_mpi.comm import startup
-from osprey_mpi.comm.startup import World, broadcast, gather
+from osprey_mpi.comm.collectives import broadcast, gather
+from osprey_mpi.comm.startup import World
 from osprey_mpi.drivers.limits import limits_named
 from osprey_mpi.errors import OspreyError, RunLost
 
@@ -45,7 +46,7 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
     """
     result: T | None = None
     error: OspreyError | None = None
-    if world.rank == 0:
+    if world.is_root:
         try:
             with limits_named():
                 result = task()
@@ -53,7 +54,7 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
             error = caught
     error = broadcast(world, error)
     if error is not None:
-        error.is_agreed, error.is_said = True, world.rank > 0
+        error.is_agreed, error.is_said = True, not world.is_root
         raise error
     return result
 
@@ -73,7 +74,7 @@ def everywhere(world: World, task: Callable[[], None]) -> None:
 
     def judge() -> None:
         assert all_errors is not None
-        for rank, found in enumerate(all_errors):
+        for rank, found in zip(world.members, all_errors, strict=True):
             if found is not None:
                 raise error or type(found)(f"rank {rank}: {found}")
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from osprey_mpi.comm import ending, startup
+from osprey_mpi.comm import collectives, ending
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.doorbell import Doorbell
+from osprey_mpi.comm.failures import MembersLost
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
 from osprey_mpi.continuity.carry import Carry
-from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
+from osprey_mpi.continuity.codec import encode, pack_arrays, unpack_arrays
 from osprey_mpi.continuity.leader import Leader, LeaderSettings
 from osprey_mpi.continuity.messages import Role
 from osprey_mpi.continuity.root import Root, RootSettings
@@ -87,7 +88,7 @@ class Crew:
     def _check(self) -> None:
         session = self.session
         config = session.config
-        local_rank, n_local = startup.local_place(session.world)
+        local_rank, n_local = collectives.local_place(session.world)
         if self.follows:
             self.member = Member(
                 config, Schema(session.space.layouts), self.rank, session.out / "scratch", self.communicators.group,
@@ -121,7 +122,7 @@ class Crew:
     def work(self, signals: Signals) -> int:
         """Start the evaluator, run the loop, return the exit code."""
         world = self.session.world
-        if not self.evaluates and self.flock is None and self.rank > 0:
+        if not self.evaluates and self.flock is None and not world.is_root:
             return self._help(signals)
         if self.evaluator is not None:
             self.evaluator.start()
@@ -130,7 +131,7 @@ class Crew:
         disk = None
         snapshots = self._spread_snapshots()
         bell = self._hang_bell()
-        if self.rank == 0:
+        if world.is_root:
             root = self._root(now)
             machines[Role.ROOT] = root
             disk = self._desk(root)
@@ -140,16 +141,23 @@ class Crew:
             assert self.flock is not None and self.evaluator is not None
             machines[Role.WORKER] = self._worker(self.flock)
         protocol = self.communicators.protocol
-        channel: Channel = NoChannel() if protocol is None else MpiChannel(protocol, bell, tolerant=world.is_tolerant)
-        collectors = {Role.LEADER: 0, Role.WORKER: self.flock.leader if self.flock else 0, Role.ROOT: 0}
+        channel: Channel = NoChannel()
+        if protocol is not None:
+            channel = MpiChannel(protocol, bell, tolerant=world.is_tolerant, epoch=world.epoch)
+        collectors = {Role.LEADER: world.root, Role.WORKER: self.flock.leader if self.flock else world.root}
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
-            collectors=collectors, bell=bell, all_ring=bell.reaches(self._correspondents()),
+            collectors=collectors, bell=bell, all_ring=bell.reaches(self._correspondents()), vital=self._vital(),
             on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
         with usage_logged(self.log), closing(bell):
-            code = loop.run()
-        if self.rank == 0:
+            try:
+                code = loop.run()
+            except MembersLost:
+                channel.abandon()
+                self._hold_on(machines, disk)
+                raise
+        if world.is_root:
             ending.tell_code(world, self._helpers(), code, self.session.config.continuity.lost_after_s)
         return code
 
@@ -172,7 +180,7 @@ class Crew:
         early = config.objective.early_stop
         rule = None if early is None else MedianRule(early.min_steps, early.min_reports)
         return Leader(
-            self.rank, flock.number, 0, flock.workers, search,
+            self.rank, flock.number, self.placed.root, flock.workers, search,
             leader_settings(self.session, self.exact, len(self.placed.flocks)), now,
             early_stop=rule, carry=carry,
         )  # fmt: skip
@@ -186,8 +194,8 @@ class Crew:
             config.continuity.lost_after_s, max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
         return Root(
-            0, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
-            snapshots=opened.snapshots, redo=opened.redo,
+            self.rank, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
+            snapshots=opened.snapshots, redo=opened.redo, unsaved=opened.unsaved,
         )  # fmt: skip
 
     def _desk(self, root: Root) -> Any:
@@ -207,31 +215,48 @@ class Crew:
         parts: list[Any] | None = None
         opened = self.session.opened
         if opened is not None:
-            parts = [b""] * self.session.world.n_ranks
-            for flock in self.placed.flocks:
-                arrays = opened.snapshots.get(flock.number)
-                if arrays:
-                    parts[flock.leader] = pack_arrays(arrays)
-        mine = startup.scatter(self.session.world, parts)
+            flocks = {flock.leader: opened.snapshots.get(flock.number) for flock in self.placed.flocks}
+            parts = [pack_arrays(flocks.get(rank) or {}) for rank in self.placed.members]
+        mine = collectives.scatter(self.session.world, parts)
         return unpack_arrays(mine) if len(mine) else {}
 
     def _hang_bell(self) -> Doorbell:
         """Exchange the addresses of the ranks' bells. Collective over the world."""
         bell = Doorbell()
-        bell.meet(startup.spread(self.session.world, bell.address))
+        addresses = collectives.spread(self.session.world, bell.address)
+        bell.meet(dict(zip(self.session.world.members, addresses, strict=True)))
         return bell
 
     def _correspondents(self) -> set[int]:
         """Return the ranks that may write to this one."""
-        ranks = {0} if self.flock is None else {0, self.flock.leader, *self.flock.workers}
-        if self.rank == 0:
+        ranks = {self.placed.root}
+        if self.flock is not None:
+            ranks |= {self.flock.leader, *self.flock.workers}
+        if self.rank == self.placed.root:
             ranks |= set(self.placed.leaders)
         return ranks - {self.rank}
+
+    def _vital(self) -> frozenset[int]:
+        """Return the ranks after whose loss the others regroup: those that others report to."""
+        if not self.session.world.is_tolerant or self.placed.groups:
+            return frozenset()
+        return frozenset({self.placed.root, *self.placed.leaders})
+
+    def _hold_on(self, machines: Mapping[Role, Machine], disk: Any) -> None:
+        """Keep what this rank knows of the run and others may not: on disk if it can write, else for the next root."""
+        for role in (Role.LEADER, Role.WORKER):  # a leader's deltas hold those of its workers
+            machine = machines.get(role)
+            if isinstance(machine, Leader | Worker):
+                self.session.past.held += [encode(delta) for delta in machine.sender.kept()]
+        root = machines.get(Role.ROOT)
+        if isinstance(root, Root):
+            for append in root.books.append():
+                disk.append(append)
 
     def _helpers(self) -> list[int]:
         """Return the ranks without a state machine: followers in groups, and those that fill none."""
         placed = self.placed
-        return [rank for rank in range(1, placed.n_ranks) if placed.flock_of(rank) is None]
+        return [rank for rank in placed.members[1:] if placed.flock_of(rank) is None]
 
     def _help(self, signals: Signals) -> int:
         """Help the group's worker until it lets go, then wait for the run's exit code; asleep in between."""

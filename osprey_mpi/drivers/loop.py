@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.comm.channel import Channel
 from osprey_mpi.comm.doorbell import Doorbell
+from osprey_mpi.comm.failures import MembersLost
 from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.events import (
     Action,
@@ -95,14 +96,16 @@ class Loop:
     """Drive the machines of one rank until one of them says Finish.
 
     machines: by role. collectors: role -> the rank that it sends to, whose send slots its Tick tells of (backpressure).
-    bell: wakes the loop; all_ring: whoever writes to this rank rings it. on_warning: gets every warning that the user
-    should see. describe: gives the parameters of a value row (n_columns,), for the log.
+    bell: wakes the loop; all_ring: whoever writes to this rank rings it. vital: ranks whose loss ends the loop, as the
+    others regroup. on_warning: gets every warning that the user should see. describe: gives the parameters of a value
+    row (n_columns,), for the log.
     """
 
     def __init__(
         self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
         evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
-        bell: Doorbell | None = None, all_ring: bool = True, on_warning: Callable[[str], None] = lambda text: None,
+        bell: Doorbell | None = None, all_ring: bool = True, vital: frozenset[int] = frozenset(),
+        on_warning: Callable[[str], None] = lambda text: None,
         describe: Callable[[Floats], Mapping[str, Any]] = lambda row: {},
     ) -> None:  # fmt: skip
         self.rank, self.machines, self.channel = rank, machines, channel
@@ -110,6 +113,7 @@ class Loop:
         self.evaluator, self.disk = evaluator, disk
         self.exit_code: int | None = None
         self._collectors = collectors or {}
+        self._vital = vital
         self._bell, self._all_ring = bell or Doorbell(), all_ring
         # A worker on its leader's own rank hears no other rank.
         self._listeners = [
@@ -128,7 +132,7 @@ class Loop:
         self._asked_to_stop = False
 
     def run(self) -> int:
-        """Return the exit code of the run."""
+        """Return the exit code of the run. Raises MembersLost when a vital rank is lost."""
         idle_s = SHORTEST_S
         while self.exit_code is None:
             busy = self._turn()
@@ -145,7 +149,10 @@ class Loop:
         for source, tag, data in self.channel.poll():
             self._give(Role(tag), Received(source, decode(data)), now)
             busy = True
-        for rank in self.channel.lost():
+        lost = self.channel.lost()
+        if self._vital.intersection(lost):
+            raise MembersLost(lost)
+        for rank in lost:
             for role in self.machines:
                 self._give(role, PeerLost(rank), now)
         if self.evaluator is not None and not self.evaluator.idle:

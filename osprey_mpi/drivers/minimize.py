@@ -40,8 +40,8 @@ def minimize(
     and KeyboardInterrupt after SIGINT, once the run is saved.
     MPI, once started, stays so until the program ends.
     """
+    from osprey_mpi.drivers.lives import run_session
     from osprey_mpi.drivers.request import Request
-    from osprey_mpi.drivers.session import run_session
 
     folder = None if out is None else Path(out)
     mapping = _mapping(function, parameters, sections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from osprey_mpi.config import Config, load_config
 from osprey_mpi.config.parameters import INTEGER_LIMIT
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
-from osprey_mpi.continuity.messages import Best
+from osprey_mpi.continuity.messages import Best, Delta
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.tally import BestRow, Tally
@@ -44,6 +45,7 @@ class Opened:
     best: Best | None = None
     snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
     redo: Redo = field(default_factory=Redo)
+    unsaved: list[Delta] = field(default_factory=list)
     wall_before_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -58,6 +60,20 @@ class Opened:
         if self.folder is None:
             self.folder = RunFolder.create(self.path, self.config, self.overwrite)
         return self.folder.life, self.folder.started_unix_s
+
+    def take_in(self, held: Iterable[Delta]) -> None:
+        """Count what survivors still hold of a world that is gone, and is on no disk: each evaluation once."""
+        tally = self.tally
+        for delta in sorted(held, key=lambda delta: -len(delta.pieces)):  # a leader's holds those of its workers
+            ids = delta.records["id"].tolist()
+            spans = zip(*(delta.pieces["first"] + delta.pieces[row] for row in ("row_start", "row_stop")), strict=True)
+            if all(id in tally.done for id in ids) and not any(tally.done.gaps(int(a), int(b)) for a, b in spans):
+                continue
+            tally.enter(delta.pieces, delta.records, delta.values)
+            self.unsaved.append(delta)
+        if self.unsaved and tally.best.id >= 0:
+            best, space = tally.best, Space(self.config.parameters, self.config.constraints)
+            self.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
 
     def close(self) -> None:
         """Give the folder free."""

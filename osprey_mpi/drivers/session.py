@@ -1,67 +1,41 @@
-"""Carry a run from request to result: start MPI, open the run on rank 0, place the ranks, loop, close."""
+"""Be one rank in one life of a run: place the ranks, check, loop, close."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from logging import Logger
 from pathlib import Path
 
-from osprey_mpi.comm import ending, startup, tree
-from osprey_mpi.comm.launcher import detect
+from osprey_mpi.comm import tree
+from osprey_mpi.comm.collectives import broadcast, gather
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
-from osprey_mpi.drivers.agree import everywhere, launched, on_root
+from osprey_mpi.drivers.agree import everywhere, on_root
 from osprey_mpi.drivers.crew import Crew
-from osprey_mpi.drivers.hosts import here, limit_threads, notes
+from osprey_mpi.drivers.hosts import here, notes
 from osprey_mpi.drivers.logs import close_log, open_log
-from osprey_mpi.drivers.opening import Opened, open_run
+from osprey_mpi.drivers.opening import Opened
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.search.space import Space
 
 
-@dataclass(frozen=True, slots=True)
-class Charter:
-    """Hold what rank 0 tells all ranks at the start."""
+@dataclass(slots=True)
+class Past:
+    """Hold what a rank keeps from one life of the run to the next of the same launch.
 
-    config_json: str
-    out: str
-
-
-def run_session(request: Request) -> RunResult:
-    """Run a request to its end and return its result, the same on every rank. Collective over the launch.
-
-    Raises OspreyError, the same on every rank, when it cannot start.
+    out: the run's folder, None before there is one. limit_s: how long one rank waits for another. held: encoded deltas
+    that nobody has called durable. said: what became of the life before.
     """
-    limit_threads()
-    # From the first moment on: a signal that came while MPI started or the objective was imported stops the run, too.
-    with Signals(launched=detect().n_ranks > 1) as signals, launched(keep=request.keep_mpi) as world:
-        return _run(world, request, signals)
 
-
-def _run(world: World, request: Request, signals: Signals) -> RunResult:
-    opened = on_root(world, lambda: open_run(request))
-    try:
-        charter = startup.broadcast(world, _charter(opened))
-        config = Config.from_json(charter.config_json)
-        session = Session(world, request, config, Path(charter.out), opened, signals)
-        code = session.run()
-        ending.assemble(world, config.continuity.lost_after_s, code)
-        mine = None if session.result is None else replace(session.result, exit_code=code)
-        result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
-        if world.is_whole:
-            tree.free(session.communicators)
-        return result
-    finally:
-        if opened is not None:
-            opened.close()
-
-
-def _charter(opened: Opened | None) -> Charter | None:
-    return None if opened is None else Charter(opened.config.to_json(), str(opened.path))
+    out: Path | None = None
+    limit_s: float = 0.0
+    held: list[bytes] = field(default_factory=list)
+    communicators: tree.Communicators = field(default_factory=lambda: tree.Communicators(None, None, None, None))
+    said: str = ""
 
 
 def run_clock(started_unix_s: float) -> Callable[[], float]:
@@ -74,22 +48,26 @@ class Session:
     """Be one rank's part in one life of a run."""
 
     def __init__(
-        self, world: World, request: Request, config: Config, out: Path, opened: Opened | None, signals: Signals
-    ) -> None:
+        self, world: World, request: Request, config: Config, out: Path, opened: Opened | None, signals: Signals,
+        past: Past,
+    ) -> None:  # fmt: skip
         self.world, self.request, self.config, self.out, self.opened = world, request, config, out, opened
-        self._signals = signals
+        self._signals, self.past = signals, past
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
-        self.communicators = tree.Communicators(None, None, None, None)
         self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
     def run(self) -> int:
         """Return the exit code. Collective over the world."""
         placed = self._place()
-        self.communicators = communicators = tree.split(self.world.comm, placed, self.world.rank)
+        past = self.past
+        if self.world.epoch == 0:
+            past.communicators = tree.split(self.world.comm, placed, self.world.rank)
+        else:
+            past.communicators = tree.again(past.communicators)
         crew: Crew | None = None
         try:
-            crew = Crew(self, placed, communicators)
+            crew = Crew(self, placed, past.communicators)
             everywhere(self.world, crew.check)
             return self._work(crew, placed)
         finally:
@@ -99,11 +77,13 @@ class Session:
     def _work(self, crew: Crew, placed: tree.Tree) -> int:
         """Begin the life and see it through. Collective over the world."""
         world = self.world
-        life, started_unix_s = startup.broadcast(world, on_root(world, self._claim))
+        life, started_unix_s = broadcast(world, on_root(world, self._claim))
         self._clock = run_clock(started_unix_s)
         crew.log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, life)
         try:
             self._survey(crew, placed, crew.log)
+            past = self.past
+            past.out, past.limit_s, past.held = self.out, self.config.continuity.lost_after_s, []
             code = crew.work(self._signals)
             crew.log.info("life %d ends with exit code %d", life, code)
             return code
@@ -122,11 +102,11 @@ class Session:
         """Place all ranks. Collective over the world."""
         config, n_ranks = self.config, self.world.n_ranks
         everywhere(self.world, lambda: check_ranks(config.objective.ranks, n_ranks))
-        return tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks)
+        return tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks).on(self.world.members)
 
     def _survey(self, crew: Crew, placed: tree.Tree, log: Logger) -> None:
         """Gather where the ranks are; record it, and warn of what slows them down. Collective over the world."""
-        everybody = startup.gather(self.world, (here(self.world.rank, crew.device_name), crew.inventory()))
+        everybody = gather(self.world, (here(self.world.rank, crew.device_name), crew.inventory()))
         if everybody is None or self.opened is None:
             return
         assert self.opened.folder is not None

@@ -171,7 +171,7 @@ def test_a_bell_wakes_a_rank_that_sleeps(comm: Any) -> None:
     from osprey_mpi.comm.doorbell import Doorbell
 
     bell = Doorbell()
-    bell.meet(comm.allgather(bell.address))
+    bell.meet(dict(enumerate(comm.allgather(bell.address))))
     facts: dict[str, Any] = {"reaches": bell.reaches(range(N)), "beyond": bell.reaches([N])}
     channel = MpiChannel(comm, bell)
     poller = select.poll()
@@ -213,7 +213,7 @@ def test_the_last_word_reaches_all_or_its_absence_is_said(comm: Any) -> None:
     from osprey_mpi.comm.startup import World
     from osprey_mpi.errors import RunLost
 
-    world = World(comm, comm.rank, N, "", "none", owns_mpi=False, failures=Failures(comm, tolerant=False))
+    world = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, failures=Failures(comm, tolerant=False))
     value = {"text": "x" * 100_000} if comm.rank == 0 else None
     heard = share(world, value, 10.0) == {"text": "x" * 100_000}
     comm.Barrier()
@@ -289,7 +289,7 @@ def test_agreement(comm: Any) -> None:
     from osprey_mpi.drivers.agree import everywhere, on_root
     from osprey_mpi.errors import ConfigError, EnvironmentFault, OspreyError
 
-    world = World(comm, comm.rank, comm.size, "", "none", owns_mpi=False)
+    world = World(comm, comm.rank, tuple(range(comm.size)), "", "none", owns_mpi=False)
 
     def refuse(rank: int, error: OspreyError) -> Callable[[], None]:
         def task() -> None:
@@ -313,6 +313,52 @@ def test_agreement(comm: Any) -> None:
     assert truth == [[("ConfigError", "first", 2), ("EnvironmentFault", "rank 2: second", 4), None]] * N
 
 
+@inside
+def test_a_world_made_anew_talks_from_rank_to_rank(comm: Any) -> None:
+    """Regrouping without a loss keeps everybody; what is done together there comes to what MPI's collectives give."""
+    from osprey_mpi.comm import collectives
+    from osprey_mpi.comm.failures import Failures
+    from osprey_mpi.comm.regroup import regroup
+    from osprey_mpi.comm.startup import World
+
+    failures = Failures(comm, tolerant=False)
+    before = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, failures=failures)
+    worlds = [regroup(before, 10.0)]
+    worlds.append(regroup(worlds[0], 10.0))
+    rank = comm.rank
+    found = [
+        [
+            world.epoch, world.members, collectives.broadcast(world, {"of": rank}),
+            collectives.gather(world, rank * "x"), collectives.spread(world, rank),
+            collectives.scatter(world, [10 * i for i in range(N)] if rank == 0 else None),
+            collectives.local_place(world),
+        ]
+        for world in (before, *worlds)
+    ]  # fmt: skip
+    for rank, parts in enumerate(comm.allgather(found)):
+        gathered = ["", "x", "xx", "xxx"] if rank == 0 else None
+        rest = [(0, 1, 2, 3), {"of": 0}, gathered, [0, 1, 2, 3], 10 * rank, (rank, N)]
+        assert parts == [[epoch, *rest] for epoch in range(3)]
+
+
+@inside
+def test_what_was_sent_in_another_world_is_dropped(comm: Any) -> None:
+    from osprey_mpi.comm.channel import MpiChannel
+
+    old, new = MpiChannel(comm), MpiChannel(comm, epoch=3)
+    if comm.rank == 0:
+        old.send(1, 2, b"old")
+        new.send(1, 2, b"new")
+    got: list[tuple[int, int, bytes]] = []
+
+    def arrived() -> bool:
+        got.extend((source, tag, bytes(data)) for source, tag, data in new.poll())
+        return comm.rank != 1 or bool(got)
+
+    assert until(arrived)
+    assert comm.allgather(got) == [[], [(0, 2, b"new")], [], []]
+
+
 @pytest.mark.launch
 def test_this_file_on_four_ranks(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pytest", "--only-mpi", "-q", "-p", "no:cacheprovider", "--timeout", "60"]
@@ -323,4 +369,4 @@ def test_this_file_on_four_ranks(tmp_path: Path) -> None:
         timeout_s=90,
     )
     assert done.rc == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert done.stdout.count("11 passed") == N, done.stdout[-6000:]
+    assert done.stdout.count("13 passed") == N, done.stdout[-6000:]

@@ -16,7 +16,7 @@ from osprey_mpi.drivers.limits import limits_named
 from osprey_mpi.drivers.logs import close_log, open_log
 from osprey_mpi.errors import EnvironmentFault, ExitCode
 
-ALONE = World(None, 0, 1, "none", "none", owns_mpi=False)
+ALONE = World(None, 0, (0,), "none", "none", owns_mpi=False)
 
 
 @pytest.mark.parametrize(

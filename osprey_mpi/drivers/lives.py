@@ -1,0 +1,101 @@
+"""Carry a run from request to result, through as many lives as the launch has: one, and one more after each loss.
+
+    open the run on the root -> be one life (session.py) -> end together, give the result
+                  ^                    |
+                  |              MembersLost: a rank is gone that others report to
+                  +---- regroup <------+
+
+The ranks that are left go on as `osprey resume` would: from the newest checkpoint, with the rows on disk. What is on no
+disk yet, and a living rank still holds, is handed to the new root first, so only what the lost ranks alone knew is done
+again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from osprey_mpi.comm import ending, tree
+from osprey_mpi.comm.collectives import broadcast, gather
+from osprey_mpi.comm.failures import MembersLost
+from osprey_mpi.comm.launcher import detect
+from osprey_mpi.comm.startup import World
+from osprey_mpi.config import Config
+from osprey_mpi.continuity.codec import decode
+from osprey_mpi.continuity.messages import Delta
+from osprey_mpi.drivers.agree import launched, on_root
+from osprey_mpi.drivers.hosts import limit_threads
+from osprey_mpi.drivers.opening import Opened, open_run
+from osprey_mpi.drivers.outcome import RunResult
+from osprey_mpi.drivers.request import Request
+from osprey_mpi.drivers.session import Past, Session
+from osprey_mpi.drivers.signals import Signals
+from osprey_mpi.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Charter:
+    """Hold what the root tells all ranks at the start."""
+
+    config_json: str
+    out: str
+
+
+def run_session(request: Request) -> RunResult:
+    """Run a request to its end and return its result, the same on every rank. Collective over the launch.
+
+    Raises OspreyError, the same on every rank, when it cannot start.
+    """
+    limit_threads()
+    # From the first moment on: a signal that came while MPI started or the objective was imported stops the run, too.
+    with Signals(launched=detect().n_ranks > 1) as signals, launched(keep=request.keep_mpi) as world:
+        past = Past()
+        while True:
+            try:
+                return _live(world, request, signals, past)
+            except MembersLost:
+                if past.out is None:
+                    raise  # nothing is on disk yet
+                world = _regroup(world, past)
+                request = replace(request, load=None, resume=past.out, overwrite=False, max_evaluations=None)
+
+
+def _live(world: World, request: Request, signals: Signals, past: Past) -> RunResult:
+    """Go through one life of the run. Raises MembersLost when the ranks that are left must regroup."""
+    opened = on_root(world, lambda: open_run(request))
+    try:
+        charter = broadcast(world, None if opened is None else Charter(opened.config.to_json(), str(opened.path)))
+        _hand_over(world, opened, past)
+        config = Config.from_json(charter.config_json)
+        session = Session(world, request, config, Path(charter.out), opened, signals, past)
+        code = session.run()
+        ending.assemble(world, config.continuity.lost_after_s, code)
+        mine = None if session.result is None else replace(session.result, exit_code=code)
+        result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
+        if world.is_whole:
+            tree.free(past.communicators)
+        return result
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def _hand_over(world: World, opened: Opened | None, past: Past) -> None:
+    """Give the new root what the members hold. Collective over the world."""
+    if world.epoch == 0:
+        return
+    parts = gather(world, past.held)
+    if opened is not None and parts is not None:
+        messages = [decode(data) for part in parts for data in part]
+        opened.take_in([message for message in messages if isinstance(message, Delta)])
+        opened.warnings.append(past.said)
+
+
+def _regroup(world: World, past: Past) -> World:
+    from osprey_mpi.comm.regroup import regroup
+
+    made = regroup(world, past.limit_s)
+    gone = [str(rank) for rank in world.members if rank not in made.members]
+    lost = f"rank {gone[0]} is lost" if len(gone) == 1 else f"ranks {', '.join(gone)} are lost"
+    past.said = f"{lost}: the other {counted(made.n_ranks, 'rank')} of the launch go on"
+    return made
