@@ -49,7 +49,7 @@ def _run(world: World, request: Request, signals: Signals) -> RunResult:
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals)
         code = session.run()
-        ending.assemble(world, config.continuity.lost_after_s, code)
+        ending.assemble(world, config.continuity.lost_after_s, code, session.superiors)
         mine = None if session.result is None else replace(session.result, exit_code=code)
         result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
         if world.is_whole:
@@ -81,11 +81,13 @@ class Session:
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
         self.communicators = tree.Communicators(None, None, None, None)
+        self.superiors: dict[int, int] = {}
         self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
     def run(self) -> int:
         """Return the exit code. Collective over the world."""
         placed = self._place()
+        self.superiors = placed.superiors
         self.communicators = communicators = tree.split(self.world.comm, placed, self.world.rank)
         crew: Crew | None = None
         try:

@@ -109,7 +109,7 @@ def test_with_ulfm_the_loss_of_a_leader_stops_the_run(case: Problem) -> None:
         os.kill(rank_of(running, 1), signal.SIGKILL)
         done = running.wait(40)
         assert running.is_gone()
-    assert case.status()["exit_code"] == 75 and "the leaders on ranks 1 are lost" in case.status()["reason"], done
+    assert case.status()["exit_code"] == 75 and "the leader on rank 1 is lost" in case.status()["reason"], done
     more = case.resume(2)
     assert (more.rc, more.json()["n_evaluations"]) == (0, 600), more.stderr
 
