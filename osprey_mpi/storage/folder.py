@@ -276,7 +276,7 @@ def _not_made(path: Path, error: OSError | StorageError) -> OspreyError:
 def _existing(path: Path) -> Path:
     path = Path(path).absolute()
     if not path.is_dir():
-        raise UsageError(f"{path} does not exist")
+        raise UsageError(f"{path} is a file, not the folder of a run" if path.exists() else f"{path} does not exist")
     if not (path / "run.json").is_file():
         raise UsageError(f"{path} is not the folder of a run: it has no run.json")
     return path

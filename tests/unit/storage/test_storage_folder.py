@@ -192,7 +192,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
             action(tmp_path / "nothing")
         with pytest.raises(UsageError, match=r"is not the folder of a run: it has no run\.json"):
             action(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(UsageError, match=r"py is a file, not the folder of a run"):
+            action(Path(__file__))
 
 
 def test_a_damaged_run_json_is_a_sentence(tmp_path: Path, config: Config) -> None:
