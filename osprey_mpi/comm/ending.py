@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from osprey_mpi.comm.startup import World, break_off
 from osprey_mpi.errors import RunLost
+from osprey_mpi.words import ranks_named
 
 CODE_TAG, END_TAG, RESULT_TAG = 9, 10, 11  # beside the roles of continuity.messages
 ORPHAN_S = 60.0  # that rank 0 has to stop the run once the launcher is gone
@@ -65,11 +66,11 @@ def _tell(world: World, ranks: Iterable[int], value: Any, tag: int, limit_s: flo
                 raise
 
 
-def assemble(world: World, limit_s: float, exit_code: int) -> None:
+def assemble(world: World, limit_s: float, exit_code: int, superiors: Mapping[int, int]) -> None:
     """Wait for all ranks before the last collectives, which no rank could leave without the others.
 
     Collective over the world. Rank 0 waits `limit_s`; then it names who did not come and ends the launch: all that is
-    to be kept is on disk by now.
+    to be kept is on disk by now. superiors: rank -> the rank without which it cannot come.
     """
     if world.comm is None:
         return
@@ -88,9 +89,15 @@ def assemble(world: World, limit_s: float, exit_code: int) -> None:
             world.comm.Recv(nothing, source=rank, tag=END_TAG)
             missing.discard(rank)
         if missing and time.monotonic() > deadline:
-            names = ", ".join(str(rank) for rank in sorted(missing))
-            break_off(world, f"no answer from rank {names} at the end; everything is on disk, ending all", exit_code)
+            break_off(world, absence(missing, superiors), exit_code)
         time.sleep(IDLE_S if missing else 0.0)
+
+
+def absence(missing: set[int], superiors: Mapping[int, int]) -> str:
+    """Say who did not come to the end; of a lost leader's workers only that they wait for it."""
+    waiting = {rank for rank in missing if superiors.get(rank) in missing}
+    wait = f", for which {ranks_named(waiting)} wait{'s' * (len(waiting) == 1)}" if waiting else ""
+    return f"no answer from {ranks_named(missing - waiting)}{wait} at the end; everything is on disk, ending all"
 
 
 def _has_come(world: World, rank: int) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
-from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch
+from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch, unstarted
 from osprey_mpi.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _OPEN_MPI_DEFAULTS = {
     "OMPI_MCA_btl_sm_flags": "send",
     "OMPI_MCA_btl_sm_eager_limit": "16384",
     "OMPI_MCA_mpi_yield_when_idle": "0",  # our loop sleeps by itself; a yield in every look costs a time slice
+    "OMPI_MCA_mpi_initial_errhandler": "mpi_errors_return",  # of MPI_Init itself, which else ends the process with 14
 }
 # With a lost rank MPI_Finalize would wait for it, now and then for ever.
 _TOLERANT_DEFAULTS = {"OMPI_MCA_async_mpi_finalize": "1"}
@@ -114,7 +115,10 @@ def _init(launch: Launch, keep: bool) -> World:
     if owns_mpi:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # mpi4py suspects what mismatch() explains
-            MPI.Init_thread(MPI.THREAD_FUNNELED)
+            try:
+                MPI.Init_thread(MPI.THREAD_FUNNELED)
+            except MPI.Exception as error:
+                _fail_once(launch, unstarted(launch, str(error)))
     library = MPI.Get_library_version().splitlines()[0].strip().split(",")[0]
     world = MPI.COMM_WORLD
     if world.size == 1 and launch.n_ranks > 1:

@@ -69,6 +69,13 @@ class Tree:
         groups = {members[head]: named(ranks) for head, ranks in self.groups.items()}
         return Tree(tuple(members), flocks, groups, named(self.spare))
 
+    @property
+    def superiors(self) -> dict[int, int]:
+        """Map each rank to the one that lets it go at the end: a worker to its leader, a follower to its worker."""
+        pairs = [(worker, flock.leader) for flock in self.flocks for worker in flock.workers]
+        pairs += [(member, worker) for worker, group in self.groups.items() for member in group]
+        return {rank: superior for rank, superior in pairs if rank != superior}
+
     def flock_of(self, rank: int) -> Flock | None:
         """Return the flock in which `rank` leads or works, or None."""
         return next((f for f in self.flocks if rank == f.leader or rank in f.workers), None)

@@ -63,6 +63,7 @@ class Collector:
         self.rank = rank
         self.members = {member: Member(Pulse(suspect_after_s, lost_after_s, heard_at=now)) for member in members}
         self._awake = Awake(now)
+        self._leave_by = float("inf")  # until then farewells are awaited
 
     def hear(self, source: int, now: float) -> None:
         """Note a sign of life of a member."""
@@ -126,6 +127,7 @@ class Collector:
         actions: list[Action] = []
         lost: list[int] = []
         nap_s = self._awake.nap_s(now)
+        self._leave_by += nap_s  # farewells may have come meanwhile, and have not been read
         for rank, member in self.members.items():
             if nap_s > 0.0:
                 member.pulse.excuse(nap_s, now)

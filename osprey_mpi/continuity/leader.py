@@ -66,6 +66,7 @@ from osprey_mpi.errors import ExitCode
 from osprey_mpi.search.early_stop import MedianRule
 from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.ranking import Best as BestPoint
+from osprey_mpi.words import ranks_named
 
 __all__ = ["Leader", "LeaderSettings", "Phase"]
 
@@ -101,7 +102,6 @@ class Leader(Collector):
         self._early_stop = early_stop
         self._patience = Patience(settings.patience_s, now)
         self._cycle_began = now
-        self._leave_by = float("inf")
         self._said_at: float | None = None
 
     def slack_s(self) -> float:
@@ -289,7 +289,7 @@ class Leader(Collector):
     def _leave(self) -> list[Action]:
         actions: list[Action] = []
         if self.missing():
-            actions.append(Log(f"flock {self.flock}: no farewell from ranks {self.missing()}", warning=True))
+            actions.append(Log(f"flock {self.flock}: no farewell from {ranks_named(self.missing())}", warning=True))
         if self.sender.load:
             actions.append(self._send_delta())
         self.phase = Phase.LEFT

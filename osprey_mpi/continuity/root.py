@@ -72,6 +72,7 @@ from osprey_mpi.continuity.messages import (
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.tally import Tally
 from osprey_mpi.errors import ExitCode
+from osprey_mpi.words import ranks_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,6 @@ class Root(Collector):
         self.alarm = Alarm(self.tally, settings.n_alarming)
         self._best = best
         self._began = self._appended_at = self._checkpoint_at = now
-        self._leave_by = float("inf")
         self._disk_error = ""
         self._interval = Interval(settings.checkpoint_interval_s, settings.failures_per_day)
 
@@ -270,8 +270,8 @@ class Root(Collector):
     def _stop_without(self, lost: list[int], now: float) -> list[Action]:
         if not lost or self.phase is not Phase.RUNNING:
             return []
-        names = ", ".join(str(rank) for rank in lost)
-        return self._stop(Reason.TROUBLE, now, f"the leaders on ranks {names} are lost")
+        who = "the leader on {} is lost" if len(lost) == 1 else "the leaders on {} are lost"
+        return self._stop(Reason.TROUBLE, now, who.format(ranks_named(lost)))
 
     def _trouble(self, trouble: Trouble, now: float) -> list[Action]:
         reason = Reason.SIGNAL if trouble.is_signal else Reason.FAILURE if trouble.is_failure else Reason.TROUBLE
@@ -293,7 +293,7 @@ class Root(Collector):
     def _close(self, now: float) -> list[Action]:
         actions: list[Action] = []
         if self.missing():
-            actions.append(Log(f"no farewell from the leaders on ranks {self.missing()}", warning=True))
+            actions.append(Log(f"no farewell from the leaders on {ranks_named(self.missing())}", warning=True))
         self.phase = Phase.CLOSING
         self._leave_by = now + self.settings.leave_s
         self.exit_code = self._judge_end()

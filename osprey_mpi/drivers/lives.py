@@ -30,7 +30,7 @@ from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.session import Past, Session
 from osprey_mpi.drivers.signals import Signals
-from osprey_mpi.words import counted
+from osprey_mpi.words import counted, ranks_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
         code = session.run()
-        ending.assemble(world, config.continuity.lost_after_s, code)
+        ending.assemble(world, config.continuity.lost_after_s, code, session.superiors)
         mine = None if session.result is None else replace(session.result, exit_code=code)
         result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
         if world.is_whole:
@@ -95,7 +95,7 @@ def _regroup(world: World, past: Past) -> World:
     from osprey_mpi.comm.regroup import regroup
 
     made = regroup(world, past.limit_s)
-    gone = [str(rank) for rank in world.members if rank not in made.members]
-    lost = f"rank {gone[0]} is lost" if len(gone) == 1 else f"ranks {', '.join(gone)} are lost"
-    past.said = f"{lost}: the other {counted(made.n_ranks, 'rank')} of the launch go on"
+    gone = set(world.members) - set(made.members)
+    verb, left = "is" if len(gone) == 1 else "are", counted(made.n_ranks, "rank")
+    past.said = f"{ranks_named(gone)} {verb} lost: the other {left} of the launch go on"
     return made

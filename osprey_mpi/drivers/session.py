@@ -55,11 +55,13 @@ class Session:
         self._signals, self.past = signals, past
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
+        self.superiors: dict[int, int] = {}
         self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
     def run(self) -> int:
         """Return the exit code. Collective over the world."""
         placed = self._place()
+        self.superiors = placed.superiors
         past = self.past
         if self.world.epoch == 0:
             past.communicators = tree.split(self.world.comm, placed, self.world.rank)

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
 from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
+from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
 from osprey_mpi.storage.lock import FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from osprey_mpi.config import Config
 
 _FORMAT_VERSION = 1
-_FOLDERS = ("results", "logs", "scratch")
-_OURS = ("run.json", "config.yaml", "status.json", "results.h5", "checkpoint*.h5")  # what --overwrite may delete
 # Errors that tell of the place that was asked for, not of the machine.
 _NO_PLACE = frozenset(
     {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
@@ -51,25 +49,25 @@ class RunFolder:
         Raises UsageError for a folder in use, not empty or where none can be made, EnvironmentFault for a full disk.
         """
         path = Path(path).absolute()
-        _refuse_used(path, overwrite)
+        refuse_used(path, overwrite)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = FolderLock.acquire(path / ".lock", _holder(1))
         except (OSError, StorageError) as error:
             raise _not_made(path, error) from error
         try:
-            _refuse_used(path, overwrite, is_ours=True)  # again: another run may have come and gone meanwhile
+            refuse_used(path, overwrite, is_ours=True)  # again: another run may have come and gone meanwhile
             if overwrite:
-                _remove_run(path)
-            for name in _FOLDERS:
+                remove_run(path)
+            for name in FOLDERS:
                 (path / name).mkdir(exist_ok=True)
             folder = cls(path, 1, lock)
             write_atomic(path / "config.yaml", (config.source_text or config.to_json()).encode())
             folder._write_run(_new_run(config))
             sync_folder(path.parent)
         except (OSError, StorageError) as error:
-            with contextlib.suppress(OSError):
-                _remove_run(path)  # the next try must not find it half made
+            with contextlib.suppress(OSError, UsageError):
+                remove_run(path)  # the next try must not find it half made
             lock.release()
             raise _not_made(path, error) from error
         except BaseException:
@@ -80,7 +78,7 @@ class RunFolder:
     @staticmethod
     def refuse_used(path: Path, overwrite: bool = False) -> None:
         """Raise UsageError where `create` would, without changing a byte."""
-        _refuse_used(Path(path).absolute(), overwrite)
+        refuse_used(Path(path).absolute(), overwrite)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -91,7 +89,7 @@ class RunFolder:
         path = _existing(path)
         lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1))
         try:
-            for name in (".", *_FOLDERS):
+            for name in (".", *FOLDERS):
                 (path / name).mkdir(exist_ok=True)
                 remove_temporary(path / name)
         except OSError as error:
@@ -278,7 +276,7 @@ def _not_made(path: Path, error: OSError | StorageError) -> OspreyError:
 def _existing(path: Path) -> Path:
     path = Path(path).absolute()
     if not path.is_dir():
-        raise UsageError(f"{path} does not exist")
+        raise UsageError(f"{path} is a file, not the folder of a run" if path.exists() else f"{path} does not exist")
     if not (path / "run.json").is_file():
         raise UsageError(f"{path} is not the folder of a run: it has no run.json")
     return path
@@ -293,44 +291,3 @@ def _newest_life(path: Path) -> int:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `run` says what is wrong with it
         lives += [int(life["life"]) for life in json.loads((path / "run.json").read_text("utf-8"))["lives"]]
     return max(lives, default=0)
-
-
-def _refuse_used(path: Path, overwrite: bool, is_ours: bool = False) -> None:
-    try:
-        str(path).encode()
-        path.stat()
-        if not path.is_dir():
-            raise UsageError(f"{path} is a file, not a folder")
-        used = [entry for entry in path.iterdir() if entry.name != ".lock"]
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:  # such as a name that is too long, holds NUL or is not UTF-8
-        raise UsageError(f"{str(path)!r} cannot be the folder of a run: {error}") from error
-    if not used:
-        return
-    is_run = (path / "run.json").is_file()
-    if is_run and not is_ours and is_held(path / ".lock"):
-        raise UsageError(f"{path} is in use by {describe(read_holder(path / '.lock'))}")
-    if not overwrite:
-        what = _what_it_holds(path) if is_run else "is not empty:"
-        raise UsageError(f"{path} {what} choose another folder" + (" or --overwrite" if is_run else ""))
-    if not is_run:
-        raise UsageError(f"{path} is not empty and not the folder of a run: --overwrite does not touch it")
-
-
-def _what_it_holds(path: Path) -> str:
-    """Say what can be done with the run in a folder: one that has met its budget does not go on."""
-    status = read_status(path)
-    if status is None or status.state not in (State.DONE, State.FAILED) or status.reason == "walltime":
-        return "holds a run: continue it with `osprey resume`, or"
-    more = "give it more with `osprey resume --max-evaluations`, or " if status.reason == "evaluations" else ""
-    return f"holds a run that is over, ended by: {status.reason}; {more}".rstrip()
-
-
-def _remove_run(path: Path) -> None:
-    for name in _FOLDERS:
-        shutil.rmtree(path / name, ignore_errors=True)
-    for pattern in _OURS:
-        for file in path.glob(pattern):
-            file.unlink()
-    remove_temporary(path)

@@ -62,8 +62,7 @@ def write_results(folder: Path, rows: Rows | None = None, output: Path | None = 
         replace(new, path)
     except (OSError, RuntimeError) as error:
         discard(new)
-        again = f"`osprey export {run.path} --format hdf5`"
-        raise storage_error(path, error, then=f"{again}, which reads the segments") from error
+        raise storage_error(path, error, then=f"`osprey export {run.path} --format hdf5`") from error
     return path
 
 

@@ -197,6 +197,9 @@ def test_a_run_outlives_the_shell_that_started_it(case: Problem) -> None:
     command = " ".join(map(str, case.argv("--set", "budget.evaluations=60")))
     with Launch(1, ["sh", "-c", f"nohup {command} > result.json 2> errors.txt & exit 0"], cwd=case.folder) as shell:
         assert shell.wait(10).rc == 0
+        deadline = time.monotonic() + 20.0
+        while not case.out.exists() and time.monotonic() < deadline:  # a process that just begins has no mark yet
+            time.sleep(0.02)
         assert shell.is_gone(30.0)
     assert case.status()["state"] == "done", (case.folder / "errors.txt").read_text()
     assert case.status()["n_evaluations"] == 60

@@ -38,6 +38,14 @@ def test_lone_processes_of_another_launcher_are_refused(environment: dict[str, s
     assert (dry.rc, dry.stdout) == (4, ""), dry.stderr
 
 
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="MPICH ends the process itself")
+def test_an_mpi_that_does_not_start_is_a_fault_of_the_environment(case: Problem) -> None:
+    case.write("def f(p):\n    return p['x']")
+    done = case.run(2, env={"OMPI_MCA_pml": "nothing"})
+    assert (done.rc, done.stdout, case.out.exists()) == (4, "", False), done
+    assert done.stderr.count("osprey: MPI did not start under Open MPI mpirun") == 1 and "Traceback" not in done.stderr
+
+
 def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
     """M3. A run of one process needs no MPI either; under a launcher the message says what to install."""
     blocked = tmp_path_factory.mktemp("blocked")

@@ -187,8 +187,21 @@ def test_a_farewell_that_never_comes_is_waited_for_a_bounded_time() -> None:
     drive(Want(9), 1)
     drive(StopAsked("signal TERM"))
     actions = drive.wait(8.5)
-    assert "no farewell from the leaders on ranks [1, 2]" in [a.text for a in _kinds(actions, Log)]
+    assert "no farewell from the leaders on ranks 1, 2" in [a.text for a in _kinds(actions, Log)]
     assert actions[-1] == Finish(75)
+
+
+def test_farewells_are_awaited_by_a_root_that_did_not_run_meanwhile() -> None:
+    """Held up by its disk for longer than it waits, it has not read what has come."""
+    drive = Driver(3)
+    drive(Want(9), 1)
+    drive(StopAsked("signal TERM"))
+    drive.now += 60.0
+    drive(Tick())
+    assert drive.root.phase is Phase.STOPPING
+    for leader in (1, 2):
+        drive(Farewell(1, 0), leader)
+    assert not [a for a in drive.wait(0.2) if isinstance(a, Log) and a.warning] and drive.root.exit_code == 75
 
 
 def test_a_signal_saves_first() -> None:
@@ -222,7 +235,7 @@ def test_a_leader_whose_process_has_ended_stops_the_run() -> None:
     assert drive.root.reason is None, "nobody that the root listens to"
     drive(PeerLost(1))
     assert drive.root.reason is Reason.TROUBLE and drive.root.exit_code == 75
-    assert drive.root.detail == "the leaders on ranks 1 are lost"
+    assert drive.root.detail == "the leader on rank 1 is lost"
 
 
 def test_a_lost_leader_stops_the_run() -> None:
@@ -230,7 +243,7 @@ def test_a_lost_leader_stops_the_run() -> None:
     actions = drive.wait(10.5, alive=(1,))
     (warning,) = [a.text for a in _kinds(actions, Log) if a.warning]
     assert warning.startswith("rank 2 is lost: silent for 10.")
-    assert drive.root.reason is Reason.TROUBLE and "the leaders on ranks 2 are lost" in drive.root.detail
+    assert drive.root.reason is Reason.TROUBLE and "the leader on rank 2 is lost" in drive.root.detail
     drive(Farewell(1, 0), 1)
     assert drive.wait(0.5, alive=())[-1] == Finish(75), "the lost one is not waited for"
 

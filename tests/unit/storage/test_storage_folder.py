@@ -108,6 +108,29 @@ def test_overwrite_replaces_a_run_and_nothing_else(tmp_path: Path, config: Confi
     assert list((path / "results").iterdir()) == []
 
 
+def test_overwrite_keeps_what_is_not_of_a_run_and_refuses_before_it_deletes(
+    tmp_path: Path, config: Config, columns: Any
+) -> None:
+    path, elsewhere = tmp_path / "run", tmp_path / "large disk"
+    with RunFolder.create(path, config) as folder:
+        Segment(folder.segment_path(1), columns, 1, 1)
+    (path / "results").rename(elsewhere)
+    (path / "results").symlink_to(elsewhere)
+    (path / "logs" / "rank-0000.log").touch()
+    (path / "logs" / "notes.txt").write_text("mine")
+    (path / "results.h5").mkdir()
+    (path / "results.h5" / "mine").touch()
+    before = sorted(path.rglob("*"))
+    with pytest.raises(UsageError, match=r"results\.h5 is not what a run makes of that name.* deleted nothing"):
+        RunFolder.create(path, config, overwrite=True)
+    assert sorted(path.rglob("*")) == before and len(list(elsewhere.iterdir())) == 2
+    (path / "results.h5" / "mine").unlink()
+    (path / "results.h5").rmdir()
+    RunFolder.create(path, config, overwrite=True).close()
+    assert (path / "results").is_symlink() and list(elsewhere.iterdir()) == []
+    assert [file.name for file in (path / "logs").iterdir()] == ["notes.txt"]
+
+
 def test_a_folder_in_use_is_refused_and_says_by_whom(tmp_path: Path, config: Config) -> None:
     path = tmp_path / "run"
     RunFolder.create(path, config).close()
@@ -169,7 +192,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
             action(tmp_path / "nothing")
         with pytest.raises(UsageError, match=r"is not the folder of a run: it has no run\.json"):
             action(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(UsageError, match=r"py is a file, not the folder of a run"):
+            action(Path(__file__))
 
 
 def test_a_damaged_run_json_is_a_sentence(tmp_path: Path, config: Config) -> None:
