@@ -202,6 +202,12 @@ class Dispatch:
         self.cycle += 1  # orders of these ids from now on are told from the old ones by their cycle
         return taken
 
+    def adopt(self, worker: int, order: Order) -> None:
+        """Enter an order that a worker is at since before this leader led: its results count, and teach nothing."""
+        entry = OpenOrder.of(order, worker)
+        entry.is_foreign = True
+        self.book.add(entry)
+
     # results
 
     def enter(self, source: int, delta: Delta) -> bool:
@@ -232,8 +238,8 @@ class Dispatch:
     def _tell(self, entry: OpenOrder) -> None:
         """Let the search learn from a block that is back."""
         order, search = entry.order, self.search
-        if order.attempt > 0:
-            return  # done again: a fact; its point is known already
+        if order.attempt > 0 or entry.is_foreign:
+            return  # a fact: done again, its point is known already; or drawn from what this search never was
         if order.row_start > 0:
             self.carry.complete()
         if self.settings.penalty is not None:

@@ -21,6 +21,10 @@ class Leases:
         self._budget, self._n_leaders, self._exact = budget, n_leaders, exact
         self._wants: dict[int, int] = {}
 
+    def give(self, start: int, stop: int) -> None:
+        """Note that somebody is at these ids already."""
+        self.taken.add(start, stop)
+
     def want(self, leader: int, n: int) -> None:
         """Note that a leader asks for n ids."""
         self._wants[leader] = n

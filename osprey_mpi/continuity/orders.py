@@ -44,7 +44,10 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class OpenOrder:
-    """Hold an order that is out; costs and violations are (n,), NaN where nothing has come back."""
+    """Hold an order that is out; costs and violations are (n,), NaN where nothing has come back.
+
+    is_foreign: another leader gave it, which is gone; this one's search did not ask for it.
+    """
 
     order: Order
     worker: int
@@ -52,6 +55,7 @@ class OpenOrder:
     violations: Floats
     generation: int = EXPLICIT
     rows_back: int = 0
+    is_foreign: bool = False
     survivor_costs: list[Floats] = field(default_factory=list)
     survivor_violations: list[Floats] = field(default_factory=list)
     survivor_latent: list[Floats] = field(default_factory=list)

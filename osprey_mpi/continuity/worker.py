@@ -17,6 +17,7 @@ Rules
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 import numpy as np
@@ -72,13 +73,14 @@ class Worker:
     """Turn events into actions for one worker rank.
 
     cycle_s: how often it says that it is there. depth: how many orders its evaluator holds at once; the first of them
-    runs, a second one spares a child process the way to us and back.
+    runs, a second one spares a child process the way to us and back. given, rows_back: what it holds since before this
+    worker's leader led, and the row up to which the first of them has come back.
     """
 
     def __init__(
         self, rank: int, flock: int, leader: int, n_columns: int, n_dims: int, *, cycle_s: float,
         incarnation: int = 1, responsive: bool = True, stop_on_failure: bool = False, depth: int = 1,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = PATIENCE_S, given: Sequence[Order] = (), rows_back: int = 0,
     ) -> None:  # fmt: skip
         self.rank, self.flock, self.leader = rank, flock, leader
         self.sender = Sender(incarnation, n_columns, n_dims)
@@ -87,10 +89,10 @@ class Worker:
         self.stop_on_failure = stop_on_failure
         self.phase = Phase.HUNTING
         self.queue: deque[Order] = deque()
-        self.given: deque[Order] = deque()  # to the evaluator; the first one runs
+        self.given: deque[Order] = deque(given)  # to the evaluator; the first one runs
         self._depth = depth
         self.steer: Steer | None = None
-        self._rows_back = 0  # row of the running order up to which all have come back
+        self.rows_back = rows_back  # row of the running order up to which all have come back
         self._said_at: float | None = None
         self._held_since: float | None = None  # when the oldest row that has not gone up came back
         self._is_order_over = False
@@ -150,7 +152,7 @@ class Worker:
         while self.queue and len(self.given) < self._depth:
             order = self.queue.popleft()
             if not self.given:
-                self._rows_back = order.row_start
+                self.rows_back = order.row_start
             self.given.append(order)
             actions.append(Evaluate(order, None if order.positions.size else self.steer))
         return actions
@@ -189,12 +191,12 @@ class Worker:
             if failures:
                 id, reason = failures[0]
                 actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}", is_failure=1)))
-        self._rows_back = event.row_stop
+        self.rows_back = event.row_stop
         if event.row_stop >= event.order.row_stop:
             self.given.popleft()
             self._is_order_over = True
             if self.given:
-                self._rows_back = self.given[0].row_start
+                self.rows_back = self.given[0].row_start
             actions += self._start_next()
         return actions
 
@@ -252,7 +254,7 @@ class Worker:
 
     def _note_cancelled(self, order: Order) -> None:
         """Record the row that was running as an attempt; it does not count and is done again by a resume."""
-        id, load = order.first + self._rows_back, self.sender.load
+        id, load = order.first + self.rows_back, self.sender.load
         load.records.append(unfinished(id, self.rank, self.flock, order.attempt, Status.CANCELLED))
         load.values.append(np.full((1, load.n_columns), np.nan))
         load.reasons[id] = "cut off because the run stopped"
@@ -260,6 +262,6 @@ class Worker:
     def check(self) -> None:
         """Assert the invariants."""
         self.sender.check()
-        assert not self.given or self.given[0].row_start <= self._rows_back < self.given[0].row_stop
+        assert not self.given or self.given[0].row_start <= self.rows_back < self.given[0].row_stop
         assert len(self.given) <= self._depth and (self.given or not self.queue)
         assert self.phase is Phase.HUNTING or not self.queue

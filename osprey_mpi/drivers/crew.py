@@ -24,6 +24,7 @@ from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.logs import usage_logged
 from osprey_mpi.drivers.loop import Loop, Machine
 from osprey_mpi.drivers.opening import budget_of
+from osprey_mpi.drivers.past import Kept
 from osprey_mpi.drivers.progress import Progress
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate import make_evaluator
@@ -97,6 +98,10 @@ class Crew:
             self.member.load()
         if not self.evaluates:
             return
+        kept = session.past.kept
+        if kept is not None:
+            self.backend, self.evaluator = kept.backend, kept.evaluator
+            return
         self.backend = select(config.device.kind, local_rank, n_local, config.device.memory_fraction)
         self.evaluator = make_evaluator(
             config, session.space, rank=self.rank, clock=session.clock, record_all=self._record_all(),
@@ -124,7 +129,8 @@ class Crew:
         world = self.session.world
         if not self.evaluates and self.flock is None and not world.is_root:
             return self._help(signals)
-        if self.evaluator is not None:
+        kept = self.session.past.kept
+        if self.evaluator is not None and kept is None:
             self.evaluator.start()
         now = time.monotonic()
         machines: dict[Role, Machine] = {}
@@ -139,7 +145,7 @@ class Crew:
             machines[Role.LEADER] = self._leader(self.flock, now, snapshots)
         if self.evaluates:
             assert self.flock is not None and self.evaluator is not None
-            machines[Role.WORKER] = self._worker(self.flock)
+            machines[Role.WORKER] = self._worker(self.flock, kept)
         protocol = self.communicators.protocol
         channel: Channel = NoChannel()
         if protocol is not None:
@@ -148,9 +154,11 @@ class Crew:
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
             collectors=collectors, bell=bell, all_ring=bell.reaches(self._correspondents()), vital=self._vital(),
+            orders=[] if kept is None else kept.given,
             on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
         with usage_logged(self.log), closing(bell):
+            self.session.past.kept = None
             try:
                 code = loop.run()
             except MembersLost:
@@ -161,13 +169,14 @@ class Crew:
             ending.tell_code(world, self._helpers(), code, self.session.config.continuity.lost_after_s)
         return code
 
-    def _worker(self, flock: Flock) -> Worker:
+    def _worker(self, flock: Flock, kept: Kept | None) -> Worker:
         config, space = self.session.config, self.session.space
         assert self.evaluator is not None
         return Worker(
             self.rank, flock.number, flock.leader, space.n_columns, space.n_dims, cycle_s=config.continuity.cycle_s,
             responsive=self.evaluator.responsive, depth=self.evaluator.depth,
             stop_on_failure=config.objective.on_failure == "stop",
+            given=[] if kept is None else kept.given, rows_back=0 if kept is None else kept.rows_back,
         )  # fmt: skip
 
     def _leader(self, flock: Flock, now: float, snapshot: dict[str, Any]) -> Leader:
@@ -179,11 +188,15 @@ class Crew:
         search = Search.restore(search_snapshot, *args) if search_snapshot else Search(*args, start)
         early = config.objective.early_stop
         rule = None if early is None else MedianRule(early.min_steps, early.min_reports)
-        return Leader(
+        leader = Leader(
             self.rank, flock.number, self.placed.root, flock.workers, search,
             leader_settings(self.session, self.exact, len(self.placed.flocks)), now,
             early_stop=rule, carry=carry,
         )  # fmt: skip
+        for worker in flock.workers:
+            for order in self.session.running.get(worker, ()):
+                leader.dispatch.adopt(worker, order)
+        return leader
 
     def _root(self, now: float) -> Root:
         config, opened = self.session.config, self.session.opened
@@ -193,10 +206,14 @@ class Crew:
             config.checkpoint.interval_s, config.checkpoint.failures_per_day, config.continuity.suspect_after_s,
             config.continuity.lost_after_s, max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
-        return Root(
+        root = Root(
             self.rank, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
             snapshots=opened.snapshots, redo=opened.redo, unsaved=opened.unsaved,
         )  # fmt: skip
+        for orders in self.session.running.values():
+            for order in orders:
+                root.leases.give(order.first + order.row_start, order.first + order.row_stop)
+        return root
 
     def _desk(self, root: Root) -> Any:
         from osprey_mpi.drivers.desk import Desk
@@ -248,6 +265,9 @@ class Crew:
             machine = machines.get(role)
             if isinstance(machine, Leader | Worker):
                 self.session.past.held += [encode(delta) for delta in machine.sender.kept()]
+        worker = machines.get(Role.WORKER)
+        if isinstance(worker, Worker) and not self.exact and self.evaluator is not None and self.backend is not None:
+            self.session.past.kept = Kept(self.evaluator, self.backend, list(worker.given), worker.rows_back)
         root = machines.get(Role.ROOT)
         if isinstance(root, Root):
             for append in root.books.append():
@@ -269,9 +289,10 @@ class Crew:
         return ending.await_code(self.session.world, lambda: signals.is_orphan)
 
     def close(self) -> None:
-        """End child processes; leave the terminal as it was."""
+        """End child processes, but for an evaluator that is kept; leave the terminal as it was."""
         self.progress.close()
-        if self.evaluator is not None:
+        kept = self.session.past.kept
+        if self.evaluator is not None and (kept is None or kept.evaluator is not self.evaluator):
             self.evaluator.close()
 
 

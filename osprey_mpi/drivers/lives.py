@@ -6,8 +6,8 @@
                   +---- regroup <------+
 
 The ranks that are left go on as `osprey resume` would: from the newest checkpoint, with the rows on disk. What is on no
-disk yet, and a living rank still holds, is handed to the new root first, so only what the lost ranks alone knew is done
-again.
+disk yet, and a living rank still holds, is handed to the new root first, and what a rank is evaluating goes on: only
+what the lost ranks alone knew is done again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from osprey_mpi.drivers.agree import launched, on_root
 from osprey_mpi.drivers.hosts import limit_threads
 from osprey_mpi.drivers.opening import Opened, open_run
 from osprey_mpi.drivers.outcome import RunResult
+from osprey_mpi.drivers.past import Past
 from osprey_mpi.drivers.request import Request
-from osprey_mpi.drivers.session import Past, Session
+from osprey_mpi.drivers.session import Session
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.words import counted, ranks_named
 
@@ -50,14 +51,17 @@ def run_session(request: Request) -> RunResult:
     # From the first moment on: a signal that came while MPI started or the objective was imported stops the run, too.
     with Signals(launched=detect().n_ranks > 1) as signals, launched(keep=request.keep_mpi) as world:
         past = Past()
-        while True:
-            try:
-                return _live(world, request, signals, past)
-            except MembersLost:
-                if past.out is None:
-                    raise  # nothing is on disk yet
-                world = _regroup(world, past)
-                request = replace(request, load=None, resume=past.out, overwrite=False, max_evaluations=None)
+        try:
+            while True:
+                try:
+                    return _live(world, request, signals, past)
+                except MembersLost:
+                    if past.out is None:
+                        raise  # nothing is on disk yet
+                    world = _regroup(world, past)
+                    request = replace(request, load=None, resume=past.out, overwrite=False, max_evaluations=None)
+        finally:
+            past.close()
 
 
 def _live(world: World, request: Request, signals: Signals, past: Past) -> RunResult:

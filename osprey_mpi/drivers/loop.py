@@ -10,7 +10,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING, Logger
 from typing import Any, Protocol
 
@@ -97,14 +97,15 @@ class Loop:
 
     machines: by role. collectors: role -> the rank that it sends to, whose send slots its Tick tells of (backpressure).
     bell: wakes the loop; all_ring: whoever writes to this rank rings it. vital: ranks whose loss ends the loop, as the
-    others regroup. on_warning: gets every warning that the user should see. describe: gives the parameters of a value
-    row (n_columns,), for the log.
+    others regroup. orders: what the evaluator is at already. on_warning: gets every warning that the user should see.
+    describe: gives the parameters of a value row (n_columns,), for the log.
     """
 
     def __init__(
         self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
         evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
         bell: Doorbell | None = None, all_ring: bool = True, vital: frozenset[int] = frozenset(),
+        orders: Iterable[Order] = (),
         on_warning: Callable[[str], None] = lambda text: None,
         describe: Callable[[Floats], Mapping[str, Any]] = lambda row: {},
     ) -> None:  # fmt: skip
@@ -123,7 +124,7 @@ class Loop:
         ]
         self._on_warning, self._describe = on_warning, describe
         self._local: deque[tuple[Role, Message]] = deque()
-        self._orders: dict[int, Order] = {}
+        self._orders = {order.first: order for order in orders}
         self._poller = select.poll()
         for fileno in self._bell.filenos():
             self._poller.register(fileno, select.POLLIN)

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from logging import Logger
 from pathlib import Path
 
 from osprey_mpi.comm import tree
-from osprey_mpi.comm.collectives import broadcast, gather
+from osprey_mpi.comm.collectives import broadcast, gather, spread
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
+from osprey_mpi.continuity.codec import decode, encode
+from osprey_mpi.continuity.messages import Order
 from osprey_mpi.drivers.agree import everywhere, on_root
 from osprey_mpi.drivers.crew import Crew
 from osprey_mpi.drivers.hosts import here, notes
 from osprey_mpi.drivers.logs import close_log, open_log
 from osprey_mpi.drivers.opening import Opened
 from osprey_mpi.drivers.outcome import RunResult
+from osprey_mpi.drivers.past import Past
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.search.space import Space
-
-
-@dataclass(slots=True)
-class Past:
-    """Hold what a rank keeps from one life of the run to the next of the same launch.
-
-    out: the run's folder, None before there is one. limit_s: how long one rank waits for another. held: encoded deltas
-    that nobody has called durable. said: what became of the life before.
-    """
-
-    out: Path | None = None
-    limit_s: float = 0.0
-    held: list[bytes] = field(default_factory=list)
-    communicators: tree.Communicators = field(default_factory=lambda: tree.Communicators(None, None, None, None))
-    said: str = ""
 
 
 def run_clock(started_unix_s: float) -> Callable[[], float]:
@@ -56,6 +43,7 @@ class Session:
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
         self.superiors: dict[int, int] = {}
+        self.running: dict[int, list[Order]] = {}  # by rank: what it is at since an earlier life of this launch
         self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
     def run(self) -> int:
@@ -67,6 +55,7 @@ class Session:
             past.communicators = tree.split(self.world.comm, placed, self.world.rank)
         else:
             past.communicators = tree.again(past.communicators)
+        self.running = self._spread_running(placed)
         crew: Crew | None = None
         try:
             crew = Crew(self, placed, past.communicators)
@@ -84,8 +73,7 @@ class Session:
         crew.log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, life)
         try:
             self._survey(crew, placed, crew.log)
-            past = self.past
-            past.out, past.limit_s, past.held = self.out, self.config.continuity.lost_after_s, []
+            self.past.out, self.past.limit_s = self.out, self.config.continuity.lost_after_s
             code = crew.work(self._signals)
             crew.log.info("life %d ends with exit code %d", life, code)
             return code
@@ -105,6 +93,21 @@ class Session:
         config, n_ranks = self.config, self.world.n_ranks
         everywhere(self.world, lambda: check_ranks(config.objective.ranks, n_ranks))
         return tree.plan(n_ranks, flock_size(config, n_ranks), config.objective.ranks).on(self.world.members)
+
+    def _spread_running(self, placed: tree.Tree) -> dict[int, list[Order]]:
+        """Tell all what this rank's evaluator is at, where that goes on evaluating. Collective over the world."""
+        world, kept = self.world, self.past.kept
+        if world.epoch == 0:
+            return {}
+        if kept is not None and placed.worker_flock(world.rank) is None:
+            self.past.close()
+            kept = None
+        everybody = spread(world, [] if kept is None else [encode(order) for order in kept.open_orders()])
+        orders = ([decode(data) for data in mine] for mine in everybody)
+        return {
+            rank: [order for order in mine if isinstance(order, Order)]
+            for rank, mine in zip(world.members, orders, strict=True)
+        }
 
     def _survey(self, crew: Crew, placed: tree.Tree, log: Logger) -> None:
         """Gather where the ranks are; record it, and warn of what slows them down. Collective over the world."""

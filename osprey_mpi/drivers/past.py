@@ -1,0 +1,51 @@
+"""Keep what a rank takes along from one life of a run to the next, when the launch has lost ranks and goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from osprey_mpi.comm.tree import Communicators
+from osprey_mpi.continuity.messages import Order
+from osprey_mpi.device.backend import Backend
+from osprey_mpi.evaluate.task import Evaluator
+
+
+@dataclass(slots=True)
+class Kept:
+    """Hold an evaluator that goes on from one life to the next, with the orders that it is at.
+
+    rows_back: row of the first up to which all have come back.
+    """
+
+    evaluator: Evaluator
+    backend: Backend
+    given: list[Order]
+    rows_back: int
+
+    def open_orders(self) -> list[Order]:
+        """Return what of the orders has not come back."""
+        first = [replace(order, row_start=self.rows_back) for order in self.given[:1]]
+        return [*first, *self.given[1:]]
+
+
+@dataclass(slots=True)
+class Past:
+    """Hold what a rank keeps from one life of the run to the next of the same launch.
+
+    out: the run's folder, None before there is one. limit_s: how long one rank waits for another. held: encoded deltas
+    that nobody had called durable. said: what became of the life before.
+    """
+
+    out: Path | None = None
+    limit_s: float = 0.0
+    held: list[bytes] = field(default_factory=list)
+    communicators: Communicators = field(default_factory=lambda: Communicators(None, None, None, None))
+    said: str = ""
+    kept: Kept | None = None
+
+    def close(self) -> None:
+        """End an evaluator that nobody takes over."""
+        if self.kept is not None:
+            self.kept.evaluator.close()
+            self.kept = None
