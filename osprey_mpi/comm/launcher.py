@@ -51,10 +51,10 @@ def fault_tolerance(library: str, environ: Mapping[str, str] | None = None) -> s
     return "ulfm" if library.startswith("Open MPI") and enabled in ("1", "true", "yes") else "none"
 
 
-def unstarted(launch: Launch, error: str) -> str:
+def unstarted(launch: Launch, code: int) -> str:
     """Return the sentence for an MPI that does not start."""
     return (
-        f"MPI did not start under {launch.name or 'the caller'}: {error}; its own words, if it had any, are above; "
+        f"MPI did not start under {launch.name or 'the caller'} (error {code}); its own words, if any, are above; "
         "often an MCA parameter or a UCX_ variable names what this machine has not, or shared memory or $TMPDIR is full"
     )
 

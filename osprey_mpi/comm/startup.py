@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -115,15 +116,16 @@ def _init(launch: Launch, keep: bool) -> World:
     if owns_mpi:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # mpi4py suspects what mismatch() explains
-            try:
-                MPI.Init_thread(MPI.THREAD_FUNNELED)
-            except MPI.Exception as error:
-                _fail_once(launch, unstarted(launch, str(error)))
+            code = _library().MPI_Init_thread(None, None, MPI.THREAD_FUNNELED, ctypes.byref(ctypes.c_int()))
+            if code != MPI.SUCCESS:
+                _fail_once(launch, unstarted(launch, code))
+            for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
+                comm.Set_errhandler(MPI.ERRORS_RETURN)  # which mpi4py makes exceptions
     library = MPI.Get_library_version().splitlines()[0].strip().split(",")[0]
     world = MPI.COMM_WORLD
     if world.size == 1 and launch.n_ranks > 1:
         if owns_mpi:
-            MPI.Finalize()
+            _finalize()
         _fail_once(launch, mismatch(launch, library))
     if owns_mpi and keep:
         owns_mpi = False
@@ -147,7 +149,17 @@ def _finalize() -> None:
     from mpi4py import MPI
 
     if not MPI.Is_finalized():
-        MPI.Finalize()
+        _library().MPI_Finalize()
+
+
+def _library() -> ctypes.CDLL:
+    """Return the MPI library that mpi4py has loaded, for calls that may hang.
+
+    mpi4py keeps the interpreter's lock during MPI_Init and MPI_Finalize: no watchdog could bark. ctypes gives it free.
+    """
+    from mpi4py import MPI
+
+    return ctypes.CDLL(MPI.__file__)
 
 
 def finish(world: World) -> None:
@@ -194,6 +206,7 @@ def break_off(world: World, text: str, exit_code: int) -> None:
 def _hints(launch: Launch) -> str:
     return (
         f"MPI did not start within {START_LIMIT_S:.0f} s under {launch.name or 'the caller'} ({launch.n_ranks} ranks). "
+        "A rank may have ended before it joined. "
         "Under srun name the interface of your MPI (`--mpi=pmix` for Open MPI, `--mpi=pmi2` for MPICH); where nodes "
         "have several networks choose one (Open MPI: `--mca btl_tcp_if_include eth0`, MPICH: `UCX_NET_DEVICES=eth0`)"
     )

@@ -46,6 +46,25 @@ def test_an_mpi_that_does_not_start_is_a_fault_of_the_environment(case: Problem)
     assert done.stderr.count("osprey: MPI did not start under Open MPI mpirun") == 1 and "Traceback" not in done.stderr
 
 
+LATE = """\
+import os, time
+if "1" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
+    time.sleep(60)
+from osprey_mpi.comm import startup
+startup.START_LIMIT_S = 2.0
+from osprey_mpi.cli import main
+main(["run", "case.yaml", "--out", "out"])
+"""
+
+
+def test_a_rank_that_does_not_join_is_not_waited_for_in_silence(case: Problem) -> None:
+    """MPI_Init waits for all ranks, for ever: the watchdog must run meanwhile."""
+    case.write("def f(p):\n    return p['x']")
+    (case.folder / "late.py").write_text(LATE)
+    done = launch(2, [sys.executable, "late.py"], cwd=case.folder, timeout_s=30)
+    assert done.rc == 4 and "osprey: MPI did not start within 2 s" in done.stderr, done
+
+
 def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
     """M3. A run of one process needs no MPI either; under a launcher the message says what to install."""
     blocked = tmp_path_factory.mktemp("blocked")
