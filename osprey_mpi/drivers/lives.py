@@ -99,7 +99,7 @@ def _regroup(world: World, past: Past) -> World:
     from osprey_mpi.comm.regroup import regroup
 
     made = regroup(world, past.limit_s)
-    gone = set(world.members) - set(made.members)
+    gone = set(range(world.comm.size if world.comm is not None else 0)) - set(made.members)
     verb, left = "is" if len(gone) == 1 else "are", counted(made.n_ranks, "rank")
     past.said = f"{ranks_named(gone)} {verb} lost: the other {left} of the launch go on"
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import textwrap
 import time
 from pathlib import Path
 
@@ -126,6 +127,36 @@ def test_with_ulfm_the_others_go_on_without_whoever_is_lost(
     assert columns["id"].tolist() == list(range(1200)) and not columns["status"].any()
     assert done.json()["best"]["cost"] == columns["cost"].min() <= shown["best"]["cost"]
     assert done.json()["n_lives"] > 1
+
+
+@tolerant
+def test_with_ulfm_what_the_others_evaluate_goes_on(case: Problem) -> None:
+    """Of four evaluations under way when rank 0 is lost only its own begins again."""
+    source = """
+        import time
+        def f(p, context):
+            with open("calls", "a") as calls:
+                calls.write(f"{context.id}\\n")
+            time.sleep(3)
+            return p["x"] ** 2
+    """
+    case.write(textwrap.dedent(source).replace('"calls"', repr(str(case.folder / "calls"))), BASE)
+
+    def calls() -> list[int]:
+        path = case.folder / "calls"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    with Launch(4, case.argv(), cwd=case.folder, launcher=("--with-ft", "ulfm")) as running:
+        deadline = time.monotonic() + 30
+        while len(calls()) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(rank_of(running, 0), signal.SIGKILL)
+        done = running.wait(60)
+    assert (done.json()["n_evaluations"], done.rc) == (8, 0), done
+    again = [id for id in set(calls()) if calls().count(id) > 1]
+    assert len(calls()) == 9 and sorted(set(calls())) == list(range(8)) and len(again) == 1
+    columns = case.columns("rank")
+    assert columns["id"].tolist() == list(range(8)) and 0 not in columns["rank"]
 
 
 def rank_of(running: Launch, rank: int) -> int:
