@@ -25,16 +25,17 @@ def supervised(case: Problem, *arguments: object, n: int = 3) -> Launch:
 
 
 def kill(running: Launch, case: Problem, who: str, seen: int) -> None:
-    """End a rank, rank 0 or the launcher with SIGKILL once more than `seen` evaluations are on disk."""
+    """End ranks or the launcher with SIGKILL once more than `seen` evaluations are on disk."""
     case.wait_until(running, lambda status: status["n_evaluations"] > seen and status["state"] == "running")
-    root = case.status()["pid"]
-    if who == "root":
-        pid = root
-    elif who == "worker":
-        pid = next(pid for pid in running.ranks() if pid != root)
-    else:
-        pid = next(pid for pid in running.processes() if command(pid) in ("mpirun", "prterun"))
-    os.kill(pid, signal.SIGKILL)
+    root, ranks = case.status()["pid"], running.ranks()
+    victims = {
+        "root": [root],
+        "worker": [pid for pid in ranks if pid != root][:1],
+        "all ranks": ranks,
+        "launcher": [pid for pid in running.processes() if command(pid) in ("mpirun", "prterun")][:1],
+    }
+    for pid in victims[who]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def command(pid: int) -> str:
@@ -43,14 +44,16 @@ def command(pid: int) -> str:
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="only Open MPI outlives lost ranks")
-def test_a_lost_worker_needs_no_other_launch(case: Problem) -> None:
+@pytest.mark.parametrize(("who", "n_lives"), [("worker", 1), ("root", 2)])
+def test_a_lost_rank_needs_no_other_launch(case: Problem, who: str, n_lives: int) -> None:
     with supervised(case) as running:
-        kill(running, case, "worker", 20)
+        kill(running, case, who, 20)
         done = running.wait(60)
-    assert (done.rc, done.json()["n_evaluations"], case.status()["life"]) == (0, N, 1), done.stderr
+    assert (done.rc, done.json()["n_evaluations"], case.status()["life"]) == (0, N, n_lives), done.stderr
+    assert "launch 1 " not in done.stderr
 
 
-@pytest.mark.parametrize("who", ["root", "launcher", *([] if IS_OPEN_MPI else ["worker"])])
+@pytest.mark.parametrize("who", ["launcher", "all ranks", *([] if IS_OPEN_MPI else ["root", "worker"])])
 def test_a_launch_that_is_lost_is_followed_by_another(case: Problem, who: str) -> None:
     with supervised(case) as running:
         kill(running, case, who, 20)
