@@ -1,8 +1,11 @@
 """Do things together: what all ranks of a world call alike.
 
 The world of the launch uses MPI's collectives. One that was made after a loss (`regroup`) uses messages from rank to
-rank: a collective with a lost rank in its communicator cannot be relied on, and shrinking the communicator under
-further losses failed in 2 of 20 trials, while messages between survivors always worked.
+rank: a collective with a lost rank in its communicator cannot be relied on, and with Open MPI 5.0 shrinking the
+communicator under further losses failed in 2 of 20 trials, while messages between survivors always worked.
+
+There the root alone decides whether a further loss ends what is done together: it tells the members, who wait for its
+word as long as MPI says that it lives. So all of them leave, or none.
 """
 
 from __future__ import annotations
@@ -11,12 +14,11 @@ import socket
 import time
 from typing import Any
 
-from osprey_mpi.comm.failures import MembersLost, heard, post
+from osprey_mpi.comm.failures import PATIENCE_S, MembersLost, heard, post
 from osprey_mpi.comm.startup import World
 
 TALK_TAG = 4096  # plus the epoch: above all other tags
 IDLE_S = 0.002
-LIMIT_S = 120.0  # for one rank's part, which may be to import the objective
 
 
 def broadcast(world: World, value: Any) -> Any:
@@ -39,12 +41,12 @@ def gather(world: World, value: Any) -> list[Any] | None:
     if world.epoch == 0:
         return world.comm.gather(value, root=world.root)
     if world.is_root:
-        return [value, *(_receive(world, rank) for rank in world.members[1:])]
+        return [value, *(_collect(world, rank) for rank in world.members[1:])]
     _send(world, world.root, value)
     return None
 
 
-def spread(world: World, value: Any) -> list[Any]:
+def allgather(world: World, value: Any) -> list[Any]:
     """Return everybody's value in the order of the members, on every rank. Collective over the world."""
     if world.comm is None:
         return [value]
@@ -71,7 +73,7 @@ def scatter(world: World, values: list[Any] | None) -> Any:
 
 def local_place(world: World) -> tuple[int, int]:
     """Return (local rank, ranks on this node). Collective over the world."""
-    hosts = spread(world, socket.gethostname())
+    hosts = allgather(world, socket.gethostname())
     here = [rank for rank, host in zip(world.members, hosts, strict=True) if host == socket.gethostname()]
     return here.index(world.rank), len(here)
 
@@ -81,13 +83,30 @@ def _send(world: World, rank: int, value: Any) -> None:
     post(world.comm, world.failures, rank, value, TALK_TAG + world.epoch)
 
 
+def _collect(world: World, source: int) -> Any:
+    """Wait on the root for a member's part. Raises MembersLost, here and on all members, when any of them is lost."""
+    try:
+        return _wait(world, source, world.members)
+    except MembersLost as lost:
+        for rank in world.members[1:]:
+            _send(world, rank, lost)
+        raise
+
+
 def _receive(world: World, source: int) -> Any:
-    """Wait for what a member sends. Raises MembersLost when any member is lost meanwhile, or says nothing too long."""
+    """Wait on a member for the root's word. Raises MembersLost when it says so, or is lost itself."""
+    value = _wait(world, source, (source,))
+    if isinstance(value, MembersLost):
+        raise value
+    return value
+
+
+def _wait(world: World, source: int, needed: tuple[int, ...]) -> Any:
     assert world.comm is not None and world.failures is not None
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while (word := heard(world.comm, world.failures, source, TALK_TAG + world.epoch)) is None:
         world.failures.look()
-        if lost := world.failures.lost.intersection(world.members):
+        if lost := world.failures.lost.intersection(needed):
             raise MembersLost(sorted(lost))
         if time.monotonic() > deadline:
             raise MembersLost([source])

@@ -131,7 +131,8 @@ def share(world: World, value: Any, limit_s: float) -> Any:
             if time.monotonic() > deadline:
                 raise RunLost(f"rank {world.root} has said nothing for {2.0 * limit_s:g} s at the end")
             time.sleep(IDLE_S)
-    value, world.failures.lost = word[0]
+    value, lost = word[0]
+    world.failures.lost |= lost
     return value
 
 

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 _posted: list[Any] = []  # sends that nobody has taken yet: MPI may read their buffers as long as the process lives
 
 
+# MPI tells when a rank is gone; one that only says nothing may wait for a file server, or import the objective.
+PATIENCE_S = 900.0
+
+
 class MembersLost(Exception):
     """Tell that ranks are lost that the others cannot do without: these regroup and go on from what is on disk."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        super().__init__(", ".join(str(rank) for rank in ranks))
+        super().__init__(tuple(ranks))
         self.ranks = tuple(ranks)
 
 

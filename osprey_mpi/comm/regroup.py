@@ -5,8 +5,9 @@
 
 MPI tells each rank of every loss, sooner or later, so all come to agree on the lowest. When it is lost in the middle of
 this they join the next; a roster's epoch is higher than all that its members have seen, and their messages carry it,
-so that nothing of an earlier world is taken for one of this. Who does not join in time (it is stopped, or cut off) is
-left out: if it comes back it finds nobody who answers it, and ends.
+so that nothing of an earlier world is taken for one of this. The lowest is waited for as long as MPI says that it
+lives; another that does not join in time (it is stopped) is left out, and ends once it goes on: by a signal, which the
+launcher takes for one more loss. A rank that nobody joins although others live has been left out itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from osprey_mpi.comm.failures import heard, post
+from osprey_mpi.comm.failures import PATIENCE_S, heard, post
 from osprey_mpi.comm.startup import World
 
 JOIN_TAG, ROSTER_TAG = 12, 13
@@ -26,7 +27,7 @@ IDLE_S = 0.002
 
 
 def regroup(world: World, limit_s: float) -> World:
-    """Return the world of the survivors. Collective over them; each waits at most `limit_s` for another."""
+    """Return the world of the survivors. Collective over them; its root waits `limit_s` for the others to join."""
     assert world.comm is not None and world.failures is not None
     joined: dict[int, int] = {}  # who wants to go on with this rank as root, and the newest epoch it has seen
     asked, deadline, n_lost = -1, time.monotonic() + limit_s, -1
@@ -38,8 +39,11 @@ def regroup(world: World, limit_s: float) -> World:
         is_late = time.monotonic() > deadline
         if world.rank == alive[0]:
             joined.update(_joins(world, alive[1:]))
-            if is_late or all(rank in joined for rank in alive[1:]):
-                return _lead(world, [rank for rank in alive[1:] if rank in joined], joined)
+            others = [rank for rank in alive[1:] if rank in joined]
+            if is_late and alive[1:] and not others:
+                _leave(world, f"nobody has joined it for {limit_s:g} s")
+            if is_late or len(others) == len(alive) - 1:
+                return _lead(world, others, joined)
         else:
             if asked != alive[0]:
                 asked = alive[0]
@@ -47,8 +51,8 @@ def regroup(world: World, limit_s: float) -> World:
             roster = _word(world, asked, ROSTER_TAG)
             if roster is not None and roster[0] > world.epoch and world.rank in roster[1]:
                 return replace(world, epoch=roster[0], members=roster[1])
-            if time.monotonic() > deadline + limit_s:
-                _leave(world, f"rank {asked} has said nothing for {2.0 * limit_s:g} s")
+            if time.monotonic() > deadline + PATIENCE_S:
+                _leave(world, f"rank {asked} has said nothing for {limit_s + PATIENCE_S:g} s")
         time.sleep(IDLE_S)
 
 

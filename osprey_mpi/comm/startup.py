@@ -130,7 +130,10 @@ def _init(launch: Launch, keep: bool) -> World:
     if owns_mpi and keep:
         owns_mpi = False
         atexit.register(_finalize)
-    comm = world.Dup()
+    try:
+        comm = world.Dup()
+    except MPI.Exception as error:
+        raise EnvironmentFault(f"a rank was lost earlier in this program ({error}): start it again") from error
     mode = fault_tolerance(library)
     members = tuple(range(comm.size))
     return World(comm, comm.rank, members, library, mode, owns_mpi, Failures(comm, tolerant=mode == "ulfm"))
@@ -178,15 +181,15 @@ def finish(world: World) -> None:
 
 
 def die(world: World) -> None:
-    """End all ranks after an error of our own: traceback with the rank, then Abort.
+    """End this rank after an error of our own, with the traceback; where MPI does not outlive that, all ranks.
 
-    Alone it returns, and the error takes its way.
+    So does the root, whose error the next root would only meet again. Alone it returns, and the error takes its way.
     """
     if world.comm is None:
         return
     sys.stderr.write("".join(f"[rank {world.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
     sys.stderr.flush()
-    if world.is_tolerant and world.rank > 0:
+    if world.is_tolerant and not world.is_root:
         os.kill(os.getpid(), signal.SIGKILL)  # seen at once by the others, who go on; another exit would not be
     world.comm.Abort(1)
 

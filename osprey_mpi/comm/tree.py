@@ -157,7 +157,7 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     return Communicators(comm.Dup(), held(flock_comm), held(leaders_comm), held(group_comm))
 
 
-def again(before: Communicators) -> Communicators:
+def without_subgroups(before: Communicators) -> Communicators:
     """Return what a world without lost ranks goes on with: messages from rank to rank need no new communicator."""
     return Communicators(before.protocol, None, None, None)
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from osprey_mpi.continuity.events import Log
+from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.continuity.records import NO_ID, Status
 from osprey_mpi.continuity.sender import parse_reasons
 from osprey_mpi.continuity.tally import Tally
+
+_FAILURES = (Status.FAILED, Status.TIMEOUT)
 
 
 class Alarm:
@@ -20,27 +25,30 @@ class Alarm:
         self._n_before = self._n_failed()
         self._kinds: Counter[str] = Counter()
 
-    def hear(self, reasons: str) -> list[Log]:
-        """Take the reasons of a delta that has been tallied; return the warning if it is time for it."""
-        if self._n_enough is None or not reasons:
+    def hear(self, delta: Delta) -> list[Log]:
+        """Take a delta that has been tallied; return the warning if it is time for it."""
+        if self._n_enough is None or not delta.reasons:
             return []
         if self._tally.best.id != NO_ID:
             self._n_enough = None
             return []
-        self._kinds.update(reason.partition("\n")[0] for reason in parse_reasons(reasons).values())
+        # Rows that were lost, cut off or stopped early have reasons as well; a failure in a batch may have no row.
+        others = set(delta.records["id"][~np.isin(delta.records["status"], _FAILURES)].tolist())
+        reasons = parse_reasons(delta.reasons)
+        self._kinds.update(reason.partition("\n")[0] for id, reason in reasons.items() if id not in others)
         n_failed = self._n_failed() - self._n_before
         if n_failed < self._n_enough:
             return []
         self._n_enough = None
-        (kind, _), *others = self._kinds.most_common(2)
-        why = "most often for this reason" if others else "all for one reason"
+        (kind, _), *more = self._kinds.most_common(2)
+        why = "most often for this reason" if more else "all for one reason"
         return [
             Log(
-                f"the first {n_failed} evaluations failed, {why}: {kind}; the run goes on, Ctrl-C saves and stops it, "
-                "and `osprey validate CONFIG --try` shows one evaluation in full",
+                f"no result yet, and {n_failed} evaluations failed, {why}: {kind}; the run goes on, Ctrl-C saves and "
+                "stops it, and `osprey validate CONFIG --try` shows one evaluation in full",
                 warning=True,
             )
         ]
 
     def _n_failed(self) -> int:
-        return self._tally.counts[Status.FAILED] + self._tally.counts[Status.TIMEOUT]
+        return sum(self._tally.counts[status] for status in _FAILURES)

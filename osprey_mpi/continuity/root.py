@@ -109,7 +109,7 @@ class Root(Collector):
     def __init__(
         self, rank: int, leaders: Sequence[int], settings: RootSettings, now: float, *, tally: Tally | None = None,
         snapshots: dict[int, dict[str, NDArray[Any]]] | None = None, best: Best | None = None,
-        redo: Redo | None = None, unsaved: Sequence[Delta] = (),
+        redo: Redo | None = None, began: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             rank, leaders, now, suspect_after_s=settings.suspect_after_s, lost_after_s=settings.lost_after_s
@@ -122,14 +122,13 @@ class Root(Collector):
         self.exit_code = ExitCode.DONE
         self.redo = redo or Redo()
         self.books = Books(settings.n_columns, self.tally, dict(snapshots or {}))
-        for delta in unsaved:  # in the tally already, from ranks that have outlived another root
-            self.books.rows.add(delta)
         self.leases = Leases(
             self.tally.done, self.redo, settings.budget.evaluations, len(self.members), exact=settings.exact
         )
         self.alarm = Alarm(self.tally, settings.n_alarming)
         self._best = best
-        self._began = self._appended_at = self._checkpoint_at = now
+        self._began = now if began is None else began
+        self._appended_at = self._checkpoint_at = now
         self._disk_error = ""
         self._interval = Interval(settings.checkpoint_interval_s, settings.failures_per_day)
 
@@ -187,7 +186,7 @@ class Root(Collector):
             return actions
         improved = self.books.enter(source, delta, admitted=verdict is Verdict.ADMITTED)
         self.tally.revise(self.redo.enter(delta.pieces, delta.records))
-        actions += self.alarm.hear(delta.reasons)
+        actions += self.alarm.hear(delta)
         if improved and delta.best_id == self.tally.best.id and delta.position.size:
             actions += self._spread_best(source, delta.position)
         return actions + self._judge_budget(now)

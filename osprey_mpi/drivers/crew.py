@@ -163,7 +163,7 @@ class Crew:
                 code = loop.run()
             except MembersLost:
                 channel.abandon()
-                self._hold_on(machines, disk)
+                self._keep_undelivered(machines, disk)
                 raise
         if world.is_root:
             ending.tell_code(world, self._helpers(), code, self.session.config.continuity.lost_after_s)
@@ -208,7 +208,7 @@ class Crew:
         )  # fmt: skip
         root = Root(
             self.rank, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
-            snapshots=opened.snapshots, redo=opened.redo, unsaved=opened.unsaved,
+            snapshots=opened.snapshots, redo=opened.redo, began=self.session.past.began,
         )  # fmt: skip
         for orders in self.session.running.values():
             for order in orders:
@@ -240,7 +240,7 @@ class Crew:
     def _hang_bell(self) -> Doorbell:
         """Exchange the addresses of the ranks' bells. Collective over the world."""
         bell = Doorbell()
-        addresses = collectives.spread(self.session.world, bell.address)
+        addresses = collectives.allgather(self.session.world, bell.address)
         bell.meet(dict(zip(self.session.world.members, addresses, strict=True)))
         return bell
 
@@ -254,12 +254,12 @@ class Crew:
         return ranks - {self.rank}
 
     def _vital(self) -> frozenset[int]:
-        """Return the ranks after whose loss the others regroup: those that others report to."""
+        """Return the ranks after whose loss the others regroup: those that others report to; none beside groups."""
         if not self.session.world.is_tolerant or self.placed.groups:
             return frozenset()
         return frozenset({self.placed.root, *self.placed.leaders})
 
-    def _hold_on(self, machines: Mapping[Role, Machine], disk: Any) -> None:
+    def _keep_undelivered(self, machines: Mapping[Role, Machine], disk: Any) -> None:
         """Keep what this rank knows of the run and others may not: on disk if it can write, else for the next root."""
         for role in (Role.LEADER, Role.WORKER):  # a leader's deltas hold those of its workers
             machine = machines.get(role)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from osprey_mpi.comm import ending, tree
+from osprey_mpi.comm import ending, startup, tree
 from osprey_mpi.comm.collectives import broadcast, gather
 from osprey_mpi.comm.failures import MembersLost
 from osprey_mpi.comm.launcher import detect
@@ -31,7 +31,12 @@ from osprey_mpi.drivers.past import Past
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.session import Session
 from osprey_mpi.drivers.signals import Signals
+from osprey_mpi.errors import OspreyError
 from osprey_mpi.words import counted, ranks_named
+
+# The lock of a lost root's folder: some network file systems give it free only when its host's lease has run out.
+LOCK_WAIT_S = 120.0
+JOIN_S = 30.0  # that the survivors have to join the new root: it may be ending child processes, or writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,17 @@ def run_session(request: Request) -> RunResult:
                 try:
                     return _live(world, request, signals, past)
                 except MembersLost:
-                    if past.out is None:
-                        raise  # nothing is on disk yet
-                    world = _regroup(world, past)
-                    request = replace(request, load=None, resume=past.out, overwrite=False, max_evaluations=None)
+                    assert past.out is not None, "only a life that has begun can lose members"
+                    world = _regroup(world, past, request)
+                    request = replace(
+                        request, load=None, resume=past.out, overwrite=False, max_evaluations=None, retry=(),
+                        lock_wait_s=LOCK_WAIT_S,
+                    )  # fmt: skip
+                except OspreyError:
+                    raise
+                except Exception:
+                    startup.die(world)
+                    raise
         finally:
             past.close()
 
@@ -89,17 +101,26 @@ def _hand_over(world: World, opened: Opened | None, past: Past) -> None:
     if world.epoch == 0:
         return
     parts = gather(world, past.held)
-    if opened is not None and parts is not None:
+
+    def rescue() -> None:
+        assert opened is not None and parts is not None
         messages = [decode(data) for part in parts for data in part]
-        opened.take_in([message for message in messages if isinstance(message, Delta)])
+        opened.rescue([message for message in messages if isinstance(message, Delta)])
         opened.warnings.append(past.said)
 
+    on_root(world, rescue)
+    past.held = []  # it is on disk
 
-def _regroup(world: World, past: Past) -> World:
-    from osprey_mpi.comm.regroup import regroup
 
-    made = regroup(world, past.limit_s)
+def _regroup(world: World, past: Past, request: Request) -> World:
+    from osprey_mpi.comm.regroup import regroup  # it needs MPI
+
+    made = regroup(world, max(past.limit_s, JOIN_S))
     gone = set(range(world.comm.size if world.comm is not None else 0)) - set(made.members)
     verb, left = "is" if len(gone) == 1 else "are", counted(made.n_ranks, "rank")
     past.said = f"{ranks_named(gone)} {verb} lost: the other {left} of the launch go on"
+    if request.retry:
+        past.said += "; what --retry had left is not done again now: resume with it once more"
+    if past.is_exact:
+        past.said += "; this run does not repeat exactly"
     return made

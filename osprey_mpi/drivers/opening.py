@@ -15,8 +15,9 @@ from osprey_mpi.config.parameters import INTEGER_LIMIT
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Best, Delta
-from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.records import FINAL, Status
 from osprey_mpi.continuity.redo import Redo
+from osprey_mpi.continuity.rows import RowBuffer
 from osprey_mpi.continuity.tally import BestRow, Tally
 from osprey_mpi.drivers.check import constraint_notes
 from osprey_mpi.errors import ConfigError, UsageError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from osprey_mpi.storage.folder import RunFolder
     from osprey_mpi.storage.rows import Rows
 
+RESCUED = 0  # the epoch of a life's segment for what the life before has left; the root's own follow
 RETRYABLE = {"failed": Status.FAILED, "lost": Status.LOST, "timeout": Status.TIMEOUT}
 
 
@@ -45,7 +47,7 @@ class Opened:
     best: Best | None = None
     snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
     redo: Redo = field(default_factory=Redo)
-    unsaved: list[Delta] = field(default_factory=list)
+    attempts: set[tuple[int, int]] = field(default_factory=set)  # on disk beside each evaluation's first: (id, number)
     wall_before_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -61,19 +63,33 @@ class Opened:
             self.folder = RunFolder.create(self.path, self.config, self.overwrite)
         return self.folder.life, self.folder.started_unix_s
 
-    def take_in(self, held: Iterable[Delta]) -> None:
-        """Count what survivors still hold of a world that is gone, and is on no disk: each evaluation once."""
-        tally = self.tally
+    def rescue(self, held: Iterable[Delta]) -> None:
+        """Put on disk what survivors hold of a life that is gone, and count it: each evaluation once.
+
+        Raises StorageError.
+        """
+        from osprey_mpi.storage.segment import Segment
+
+        space, tally = Space(self.config.parameters, self.config.constraints), self.tally
+        rows = RowBuffer(space.n_columns)
         for delta in sorted(held, key=lambda delta: -len(delta.pieces)):  # a leader's holds those of its workers
-            ids = delta.records["id"].tolist()
-            spans = zip(*(delta.pieces["first"] + delta.pieces[row] for row in ("row_start", "row_stop")), strict=True)
-            if all(id in tally.done for id in ids) and not any(tally.done.gaps(int(a), int(b)) for a, b in spans):
-                continue
-            tally.enter(delta.pieces, delta.records, delta.values)
-            self.unsaved.append(delta)
-        if self.unsaved and tally.best.id >= 0:
-            best, space = tally.best, Space(self.config.parameters, self.config.constraints)
+            if self._is_news(delta):
+                tally.enter(delta.pieces, delta.records, delta.values)
+                self.attempts |= attempts_in(delta.records)
+                rows.add(delta)
+        if not rows or self.folder is None:
+            return
+        Segment(self.folder.segment_path(RESCUED), space.columns, self.folder.life, RESCUED).append(*rows.batch())
+        if tally.best.id >= 0:
+            best = tally.best
             self.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
+
+    def _is_news(self, delta: Delta) -> bool:
+        """Tell whether something of a delta is not counted yet: an evaluation, or one more attempt at it."""
+        done, first = self.tally.done, delta.pieces["first"]
+        starts, stops = ((first + delta.pieces[row]).tolist() for row in ("row_start", "row_stop"))
+        is_new = any(done.gaps(start, stop) for start, stop in zip(starts, stops, strict=True))
+        return is_new or not attempts_in(delta.records) <= self.attempts
 
     def close(self) -> None:
         """Give the folder free."""
@@ -102,7 +118,7 @@ def _reopen(request: Request) -> Opened:
     limit = request.max_evaluations
     if limit is not None and not 1 <= limit <= INTEGER_LIMIT:
         raise UsageError(f"--max-evaluations is {limit}, must be at least 1 and at most {INTEGER_LIMIT}")
-    folder = RunFolder.open(request.resume)
+    folder = RunFolder.open(request.resume, request.lock_wait_s)
     try:
         config = folder.config()
         if request.load is not None and (changes := _other_than(config, request)):
@@ -149,6 +165,7 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     rows = read_run(folder.path)
     opened = Opened(folder.path, folder, config, warnings=[*_edits(folder.path / "config.yaml", config), *rows.notes])
     opened.tally = tally_of(rows)
+    opened.attempts = attempts_in(rows.records) | attempts_in(rows.attempts)
     limit = config.budget.evaluations
     if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:
         raise UsageError(
@@ -173,6 +190,12 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     if is_over := over(opened):
         opened.notes = [is_over]
     return opened
+
+
+def attempts_in(records: NDArray[Any]) -> set[tuple[int, int]]:
+    """Return (id, number) of the rows that are not an evaluation's first, or that came to nothing."""
+    beside = (records["attempt"] > 0) | ~np.isin(records["status"], FINAL)
+    return set(zip(records["id"][beside].tolist(), records["attempt"][beside].tolist(), strict=True))
 
 
 def budget_of(config: Config) -> BudgetRule:

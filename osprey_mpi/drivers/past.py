@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class Past:
 
     out: the run's folder, None before there is one. limit_s: how long one rank waits for another. held: encoded deltas
     that nobody had called durable. said: what became of the life before.
+    is_exact: the run was to repeat. began: when the launch did, for its budget of time.
     """
 
     out: Path | None = None
@@ -42,6 +44,8 @@ class Past:
     held: list[bytes] = field(default_factory=list)
     communicators: Communicators = field(default_factory=lambda: Communicators(None, None, None, None))
     said: str = ""
+    is_exact: bool = False
+    began: float = field(default_factory=time.monotonic)
     kept: Kept | None = None
 
     def close(self) -> None:

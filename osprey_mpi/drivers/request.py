@@ -18,7 +18,8 @@ class Request:
     load: returns the config; called on rank 0 alone. With `resume` too, the old run must have the same.
     function: evaluates instead of the config's objective.
     keep_mpi: the caller's program goes on after the run, and may use MPI.
-    retry: names of the statuses whose evaluations are done again. on_result: called on rank 0 before anybody leaves.
+    lock_wait_s: for how long to try an old run's lock. retry: names of the statuses whose evaluations are done again.
+    on_result: called on the root before anybody leaves.
     """
 
     load: Callable[[], Config] | None = None
@@ -29,5 +30,6 @@ class Request:
     retry: tuple[str, ...] = ()
     function: Callable[..., Any] | None = None
     quiet: bool = False
+    lock_wait_s: float = 0.3
     keep_mpi: bool = False
     on_result: Callable[[RunResult], None] = field(default=lambda result: None)

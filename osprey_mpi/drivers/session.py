@@ -8,7 +8,7 @@ from logging import Logger
 from pathlib import Path
 
 from osprey_mpi.comm import tree
-from osprey_mpi.comm.collectives import broadcast, gather, spread
+from osprey_mpi.comm.collectives import allgather, broadcast, gather
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.codec import decode, encode
@@ -54,7 +54,7 @@ class Session:
         if self.world.epoch == 0:
             past.communicators = tree.split(self.world.comm, placed, self.world.rank)
         else:
-            past.communicators = tree.again(past.communicators)
+            past.communicators = tree.without_subgroups(past.communicators)
         self.running = self._spread_running(placed)
         crew: Crew | None = None
         try:
@@ -74,6 +74,7 @@ class Session:
         try:
             self._survey(crew, placed, crew.log)
             self.past.out, self.past.limit_s = self.out, self.config.continuity.lost_after_s
+            self.past.is_exact = self.config.swarm.deterministic
             code = crew.work(self._signals)
             crew.log.info("life %d ends with exit code %d", life, code)
             return code
@@ -102,7 +103,7 @@ class Session:
         if kept is not None and placed.worker_flock(world.rank) is None:
             self.past.close()
             kept = None
-        everybody = spread(world, [] if kept is None else [encode(order) for order in kept.open_orders()])
+        everybody = allgather(world, [] if kept is None else [encode(order) for order in kept.open_orders()])
         orders = ([decode(data) for data in mine] for mine in everybody)
         return {
             rank: [order for order in mine if isinstance(order, Order)]

@@ -1,6 +1,6 @@
 """Let an evaluator that works within poll() do so in a thread, while the rank goes on listening to the others.
 
-The evaluator is only ever used by that thread, but for `best_cost`, so it needs no locks. What runs cannot be called
+While the thread runs it alone uses the evaluator, but for `best_cost`. What runs cannot be called
 back: after `cancel` it is not heard, and the thread goes on with the next task once it returns.
 """
 
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from osprey_mpi.evaluate.task import Evaluator, Outcome, Progress, Task
-from osprey_mpi.evaluate.wake import Wake
+from osprey_mpi.evaluate.wake import USER_CODE, Wake
 
 JOIN_S = 1.0
 
@@ -62,11 +62,12 @@ class Aside:
         self._inbox.put((self._n_cancelled, task))
 
     def _work(self) -> None:
-        self._use_device()
         while (item := self._inbox.get()) is not None:
             number, task = item
             try:
-                self._evaluate(number, task)
+                self._use_device()
+                with USER_CODE:
+                    self._evaluate(number, task)
             except BaseException as error:  # the rank's to judge: poll() raises it
                 self._outbox.append((number, error))
             self._wake.ring()

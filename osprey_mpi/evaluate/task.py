@@ -90,7 +90,7 @@ class Evaluator(Protocol):
     def idle(self) -> bool: ...
 
     def start(self) -> None:
-        """Start what must exist before MPI_Init: a fork after it is unsafe."""
+        """Start what it needs beside this process."""
 
     def check(self) -> None:
         """Import the objective and look at its signature; raises ConfigError."""

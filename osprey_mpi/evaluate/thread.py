@@ -23,12 +23,14 @@ from osprey_mpi.evaluate.loading import load_objective
 from osprey_mpi.evaluate.objective import Function, Objective, Reply
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
-from osprey_mpi.evaluate.wake import Wake
+from osprey_mpi.evaluate.wake import USER_CODE, Wake
 
 CHUNK_ROWS = 64  # rows that the thread gets at once, so that it does not wait for the rank between fast ones
 N_AHEAD = 2
 WAKE_S = 0.005  # between two signals to the rank that rows are done
 JOIN_S = 1.0
+
+Done = tuple[Job, NDArray[np.int64], list[Reply], float, float]  # with the times at which it began and ended
 
 
 class _Hand(threading.Thread):
@@ -37,20 +39,28 @@ class _Hand(threading.Thread):
     def __init__(self, objective: Objective, schema: Schema, settings: Settings, wake: Wake) -> None:
         super().__init__(name="osprey objective", daemon=True)
         self.inbox: queue.SimpleQueue[tuple[Job, NDArray[np.int64]] | None] = queue.SimpleQueue()
-        self.outbox: deque[tuple[Job, NDArray[np.int64], list[Reply], float, float] | Progress] = deque()
+        self.outbox: deque[Done | Progress | BaseException] = deque()
         self.is_heard = True
         self.running_id = self.stop_id = -1
         self._objective, self._schema, self._settings, self._wake = objective, schema, settings, wake
         self._woken_s = 0.0
 
     def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # beyond what a failed evaluation may raise: the rank's to judge
+            self.outbox.append(error)
+            self._signal()
+
+    def _work(self) -> None:
         batch = self._settings.batch
         while self.is_heard and (item := self.inbox.get()) is not None:
             job, rows = item
             for start in range(0, len(rows), batch):
                 if not self.is_heard:
                     return
-                self._evaluate(job, rows[start : start + batch], is_last=start + batch >= len(rows))
+                with USER_CODE:
+                    self._evaluate(job, rows[start : start + batch], is_last=start + batch >= len(rows))
 
     def _evaluate(self, job: Job, rows: NDArray[np.int64], is_last: bool) -> None:
         settings = self._settings
@@ -145,6 +155,8 @@ class ThreadEvaluator:
         result: list[Outcome | Progress] = []
         while self._hand is not None and self._hand.outbox:
             item = self._hand.outbox.popleft()
+            if isinstance(item, BaseException):
+                raise item
             if isinstance(item, Progress):
                 result.append(item)
                 continue

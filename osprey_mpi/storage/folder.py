@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
 from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
-from osprey_mpi.storage.lock import FolderLock, describe, is_alive, is_held, read_holder
+from osprey_mpi.storage.lock import WAIT_S, FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
 from osprey_mpi.storage.status import RunStatus, State, plain, read_status, write_status
@@ -81,13 +81,14 @@ class RunFolder:
         refuse_used(Path(path).absolute(), overwrite)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, wait_s: float = WAIT_S) -> Self:
         """Lock the folder of an existing run for its next life.
 
-        Raises UsageError if it is no run or in use, StorageError if it cannot be written.
+        wait_s: for how long a lock is tried that another run has. Raises UsageError if it is no run or in use,
+        StorageError if it cannot be written.
         """
         path = _existing(path)
-        lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1))
+        lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1), wait_s)
         try:
             for name in (".", *FOLDERS):
                 (path / name).mkdir(exist_ok=True)

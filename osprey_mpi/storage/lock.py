@@ -18,7 +18,7 @@ from osprey_mpi.errors import EnvironmentFault, UsageError
 from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, 524)
-_WAIT_S = 0.3  # `status` tries the lock for a few microseconds; who starts a run must not be refused for that
+WAIT_S = 0.3  # `status` tries the lock for a few microseconds; who starts a run must not be refused for that
 
 
 class FolderLock:
@@ -36,7 +36,7 @@ class FolderLock:
         os.register_at_fork(after_in_child=in_child)
 
     @classmethod
-    def acquire(cls, path: Path, holder: Mapping[str, Any]) -> Self:
+    def acquire(cls, path: Path, holder: Mapping[str, Any], wait_s: float = WAIT_S) -> Self:
         """Take the lock and write `holder` into it.
 
         Raises UsageError if another run has it, EnvironmentFault if the filesystem has no locks and the user has not
@@ -47,7 +47,7 @@ class FolderLock:
         except OSError as error:
             raise storage_error(path, error) from error
         try:
-            _take(fd, path)
+            _take(fd, path, wait_s)
             data = json.dumps(dict(holder)).encode()
             os.ftruncate(fd, 0)
             write_all(fd, data, 0)
@@ -73,8 +73,8 @@ class FolderLock:
             self._fd = -1
 
 
-def _take(fd: int, path: Path) -> None:
-    deadline = time.monotonic() + _WAIT_S
+def _take(fd: int, path: Path, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

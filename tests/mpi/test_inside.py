@@ -329,7 +329,7 @@ def test_a_world_made_anew_talks_from_rank_to_rank(comm: Any) -> None:
     found = [
         [
             world.epoch, world.members, collectives.broadcast(world, {"of": rank}),
-            collectives.gather(world, rank * "x"), collectives.spread(world, rank),
+            collectives.gather(world, rank * "x"), collectives.allgather(world, rank),
             collectives.scatter(world, [10 * i for i in range(N)] if rank == 0 else None),
             collectives.local_place(world),
         ]

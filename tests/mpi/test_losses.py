@@ -25,7 +25,7 @@ def a_worker(running: Launch, case: Problem) -> int:
 
 
 def test_a_rank_that_hangs_costs_its_evaluation_not_the_run(case: Problem) -> None:
-    """R4: its ids are done by the others; at the end it is named, and nobody waits for it."""
+    """Its ids are done by the others; at the end it is named, and nobody waits for it."""
     case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 300") + IMPATIENT)
     with case.start(3) as running:
         os.kill(a_worker(running, case), signal.SIGSTOP)

@@ -75,7 +75,7 @@ def test_minimize(n: int, case: Problem) -> None:
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_in_a_program_that_owns_mpi(n: int, case: Problem) -> None:
-    """R17: MPI is finalised by who started it, and twice in a row works."""
+    """MPI is finalised by who started it, and twice in a row works."""
     (case.folder / "script.py").write_text(OWNER)
     done = launch(n, [sys.executable, "script.py"], cwd=case.folder)
     assert done.rc == 0, done.stderr

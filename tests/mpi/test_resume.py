@@ -115,7 +115,7 @@ def test_killed_before_its_first_row(case: Problem) -> None:
 
 
 def test_retry_failed_after_the_function_was_mended(case: Problem) -> None:
-    """K13: three of ten failed; only these are done again, and they count once. A folder in use is refused (K4)."""
+    """Three of ten failed; only these are done again, and they count once. A folder in use is refused (K4)."""
     bad = "def f(p, context):\n    if context.id in (2, 5, 9):\n        raise KeyError('gone')\n    return p['x'] ** 2"
     case.write(bad)
     assert case.run(2, "--set", "budget.evaluations=10").json()["n_evaluations"] == 10
@@ -160,7 +160,7 @@ def test_walltime_stops_in_time_and_leaves_the_rest(case: Problem) -> None:
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_signals_save_and_stop(n: int, case: Problem) -> None:
-    """S3: whichever a batch system sends, to the launcher or to the process, the run is saved and can go on.
+    """Whichever a batch system sends, to the launcher or to the process, the run is saved and can go on.
 
     A launcher that is told to end (TERM, INT) has an exit code of its own; it hands USR1 and USR2 on. USR2 ends MPICH's
     launcher itself, and with it all ranks, unasked.
@@ -192,7 +192,7 @@ def test_signals_save_and_stop(n: int, case: Problem) -> None:
 
 
 def test_a_run_outlives_the_shell_that_started_it(case: Problem) -> None:
-    """nohup and a shell that exits: the new parent is no reason to stop."""
+    """Nohup and a shell that exits: the new parent is no reason to stop."""
     case.write(SLOW)
     command = " ".join(map(str, case.argv("--set", "budget.evaluations=60")))
     with Launch(1, ["sh", "-c", f"nohup {command} > result.json 2> errors.txt & exit 0"], cwd=case.folder) as shell:

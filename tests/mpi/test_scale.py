@@ -20,7 +20,7 @@ def f(p, context):
 
 
 def test_nobody_waits_for_the_slowest(case: Problem) -> None:
-    """R15: 0.05 s and 1 s on four ranks; the wall time is what the work takes on three of them, plus the start."""
+    """0.05 s and 1 s on four ranks; the wall time is what the work takes on three of them, plus the start."""
     case.write(UNEQUAL, BASE.replace("evaluations: 8", "evaluations: 40"))
     done = case.run(4)
     assert (done.rc, done.json()["n_evaluations"]) == (0, 40), done.stderr

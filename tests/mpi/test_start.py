@@ -24,7 +24,7 @@ WITHOUT_MPI = "import sys\nsys.modules['mpi4py'] = None\n"
     ],
 )
 def test_lone_processes_of_another_launcher_are_refused(environment: dict[str, str], fix: str, case: Problem) -> None:
-    """M1, M2: N processes that see one rank each would all write the same folder."""
+    """N processes that see one rank each would all write the same folder."""
     if "PMI_SIZE" in environment and not IS_OPEN_MPI:
         pytest.skip("MPICH waits for the process manager that these variables promise")
     case.write("def f(p):\n    return p['x']")
@@ -86,7 +86,7 @@ def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_fac
 
 @pytest.mark.parametrize("level", ["single", "multiple"])
 def test_thread_level(level: str, case: Problem) -> None:
-    """M7: nothing depends on what mpi4py asks for by default."""
+    """Nothing depends on what mpi4py asks for by default."""
     case.write("def f(p):\n    return p['x']")
     done = case.run(3, env={"MPI4PY_RC_THREAD_LEVEL": level})
     assert (done.rc, done.json()["n_evaluations"]) == (0, 8), done.stderr
@@ -115,7 +115,7 @@ main(["run", "case.yaml", "--out", "out", *sys.argv[1:]])
 
 @pytest.mark.parametrize("where", sorted(BREAKS))
 def test_an_error_of_our_own_on_one_rank_ends_all(where: str, case: Problem) -> None:
-    """R1: nobody waits for a rank that is gone, and the traceback names it."""
+    """Nobody waits for a rank that is gone, and the traceback names it."""
     case.write("def f(p):\n    return p['x']")
     (case.folder / "script.py").write_text(SCRIPT.format(imports=BREAKS[where], error="ZeroDivisionError"))
     more = ["--dry-run"] if where == "dry run" else []
@@ -139,7 +139,7 @@ def test_a_refusal_that_only_one_rank_knows_of_ends_all(case: Problem) -> None:
 
 
 def test_through_a_wrapper_script(case: Problem) -> None:
-    """R2: MPI one fork below what the launcher started; an error still ends all."""
+    """MPI one fork below what the launcher started; an error still ends all."""
     case.write("def f(p):\n    return p['x']")
     (case.folder / "script.py").write_text(SCRIPT.format(imports=BREAKS["worker"], error="ZeroDivisionError"))
     done = launch(3, ["sh", "-c", f"{sys.executable} script.py; exit $?"], cwd=case.folder, timeout_s=25)

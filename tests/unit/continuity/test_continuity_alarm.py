@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
+from protocol_helpers import record
 
 from osprey_mpi.continuity.alarm import Alarm
 from osprey_mpi.continuity.events import Log
-from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.messages import Delta
+from osprey_mpi.continuity.records import RECORD, Status
 from osprey_mpi.continuity.tally import BestRow, Tally
 
 AFTER = (
@@ -25,14 +28,17 @@ class Driver:
 
     def __call__(self, *reasons: str, status: Status = Status.FAILED) -> list[Log]:
         self.tally.counts[status] += len(reasons)
-        return self.alarm.hear(json.dumps(dict(enumerate(reasons))) if reasons else "")
+        rows = [record(id, math.nan, status) for id in range(len(reasons))]
+        said = json.dumps(dict(enumerate(reasons))) if reasons else ""
+        return self.alarm.hear(Delta(1, 1, 0, 0, reasons=said, records=np.concatenate([np.empty(0, RECORD), *rows])))
 
 
 def test_enough_failures_before_a_result_are_told_once() -> None:
     drive = Driver(3)
     assert drive("KeyError: 'x'\nline 1") == drive("KeyError: 'x'\nline 2") == drive() == []
     told = drive("KeyError: 'x'", "KeyError: 'x'")
-    assert told == [Log(f"the first 4 evaluations failed, all for one reason: KeyError: 'x'{AFTER}", warning=True)]
+    text = f"no result yet, and 4 evaluations failed, all for one reason: KeyError: 'x'{AFTER}"
+    assert told == [Log(text, warning=True)]
     assert drive("KeyError: 'x'") == []
 
 
@@ -40,7 +46,7 @@ def test_of_several_reasons_the_most_frequent_is_told() -> None:
     drive = Driver(5)
     assert drive("a", "b", "b") == []
     (told,) = drive("ended by the time limit of 1 s", "b", status=Status.TIMEOUT)
-    assert told.text == f"the first 5 evaluations failed, most often for this reason: b{AFTER}"
+    assert told.text == f"no result yet, and 5 evaluations failed, most often for this reason: b{AFTER}"
 
 
 @pytest.mark.parametrize("n_enough", [2, None])
@@ -55,4 +61,11 @@ def test_failures_of_an_earlier_life_do_not_count() -> None:
     drive = Driver(2, FAILED=9)
     assert drive("a") == []
     (told,) = drive("a")
-    assert told.text.startswith("the first 2 evaluations failed")
+    assert told.text.startswith("no result yet, and 2 evaluations failed")
+
+
+def test_what_was_lost_is_no_failure() -> None:
+    drive = Driver(2)
+    assert drive("rank 3 was lost", "rank 3 was lost", "rank 3 was lost", status=Status.LOST) == []
+    (told,) = drive("a", "a")
+    assert told.text == f"no result yet, and 2 evaluations failed, all for one reason: a{AFTER}"
