@@ -74,7 +74,7 @@ class EnvironmentFault(OspreyError):
 
 
 class RunLost(OspreyError):
-    """Report that rank 0 is gone, and with it this life of the run; what is on disk can be resumed."""
+    """Report that the root is gone, and with it this life of the run; what is on disk can be resumed."""
 
     exit_code = ExitCode.STOPPED
 

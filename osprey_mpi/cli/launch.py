@@ -11,25 +11,28 @@ from osprey_mpi.cli.options import Format, Overrides, TextFormat
 from osprey_mpi.errors import ExitCode, StorageError, UsageError
 from osprey_mpi.supervise.lines import Kind
 
+ConfigOrNone = Annotated[Path | None, typer.Argument(metavar="[CONFIG]", show_default=False, help="YAML file.")]
+Ranks = Annotated[
+    int | None, typer.Option("-n", "--ranks", metavar="N", min=1, help="Ranks [default: the allocation, or cores].")
+]
+Resume = Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR instead.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")]
+Launcher = Annotated[
+    Kind | None, typer.Option("--launcher", help="What starts the ranks [default: mpirun, else srun].")
+]
+Arguments = Annotated[
+    str, typer.Option("--launcher-args", metavar="'ARGS'", help="More arguments for it, as in '--hostfile hosts'.")
+]
+
 
 def launch_command(
-    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", show_default=False, help="YAML file.")] = None,
-    n_ranks: Annotated[
-        int | None, typer.Option("-n", "--ranks", metavar="N", min=1, help="Ranks [default: the allocation, or cores].")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR instead.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")
-    ] = None,
+    config: ConfigOrNone = None,
+    n_ranks: Ranks = None,
+    resume: Resume = None,
+    out: Out = None,
     overrides: Overrides = None,
-    launcher: Annotated[
-        Kind | None, typer.Option("--launcher", help="What starts the ranks [default: mpirun, else srun].")
-    ] = None,
-    launcher_arguments: Annotated[
-        str, typer.Option("--launcher-args", metavar="'ARGS'", help="More arguments for it, as in '--hostfile hosts'.")
-    ] = "",
+    launcher: Launcher = None,
+    launcher_arguments: Arguments = "",
     most: Annotated[int, typer.Option("--max-launches", metavar="N", min=1, help="Launches in all.")] = 20,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a former run in the folder.")] = False,
     format: Format = TextFormat.TEXT,

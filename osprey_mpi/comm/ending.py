@@ -12,7 +12,7 @@ from osprey_mpi.errors import RunLost
 from osprey_mpi.words import ranks_named
 
 CODE_TAG, END_TAG, RESULT_TAG = 9, 10, 11  # beside the roles of continuity.messages
-ORPHAN_S = 60.0  # that rank 0 has to stop the run once the launcher is gone
+ORPHAN_S = 60.0  # that the root has to stop the run once the launcher is gone
 IDLE_S = 0.005  # between looks of a rank that only waits: well under 1 % of a core
 
 _untaken: list[Any] = []  # sends that nobody has taken yet: MPI may read their buffers as long as the process lives
@@ -24,9 +24,9 @@ def tell_code(world: World, ranks: Iterable[int], exit_code: int, limit_s: float
 
 
 def await_code(world: World, is_orphan: Callable[[], bool]) -> int:
-    """Wait asleep for tell_code, as long as the run takes. Raises RunLost when rank 0 is lost, or the launcher is.
+    """Wait asleep for tell_code, as long as the run takes. Raises RunLost when the root is lost, or the launcher is.
 
-    Without the launcher rank 0 stops the run, and says so here; if it does not, it is gone as well.
+    Without the launcher the root stops the run, and says so here; if it does not, it is gone as well.
     """
     orphan_since = float("inf")
     with _outliving_all_but_root(world):
@@ -69,7 +69,7 @@ def _tell(world: World, ranks: Iterable[int], value: Any, tag: int, limit_s: flo
 def assemble(world: World, limit_s: float, exit_code: int, superiors: Mapping[int, int]) -> None:
     """Wait for all ranks before the last collectives, which no rank could leave without the others.
 
-    Collective over the world. Rank 0 waits `limit_s`; then it names who did not come and ends the launch: all that is
+    Collective over the world. The root waits `limit_s`; then it names who did not come and ends the launch: all that is
     to be kept is on disk by now. superiors: rank -> the rank without which it cannot come.
     """
     if world.comm is None:
@@ -114,9 +114,9 @@ def _has_come(world: World, rank: int) -> bool:
 
 
 def share(world: World, value: Any, limit_s: float) -> Any:
-    """Return rank 0's value, anything that pickles, on every rank; learn who is lost. The last word of a run.
+    """Return the root's value, anything that pickles, on every rank; learn who is lost. The last word of a run.
 
-    Rank 0 has waited at most `limit_s` in `assemble`, and writes to each rank that is left. Raises RunLost when it is
+    The root has waited at most `limit_s` in `assemble`, and writes to each rank that is left. Raises RunLost when it is
     lost, or says nothing for longer than that.
     """
     if world.comm is None:
@@ -138,7 +138,7 @@ def share(world: World, value: Any, limit_s: float) -> Any:
 
 @contextlib.contextmanager
 def _outliving_all_but_root(world: World) -> Iterator[None]:
-    """Raise RunLost for an error of talking to rank 0 that says it has failed."""
+    """Raise RunLost for an error of talking to the root that says it has failed."""
     from mpi4py import MPI
 
     assert world.failures is not None

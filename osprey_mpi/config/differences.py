@@ -1,4 +1,4 @@
-"""Compare two configs key by key, and tell which changes a resumed run can take."""
+"""Compare two configs key by key."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from osprey_mpi.config.schema import Config
 
-# What neither the meaning of stored results nor the path of the search depends on.
-CHANGEABLE = ("budget", "checkpoint", "continuity", "device", "output.results_interval")
 
-
-def may_change(key: str) -> bool:
-    """Tell if a resume may change this key, given in dotted form."""
-    return any(key == root or key.startswith(f"{root}.") for root in CHANGEABLE)
-
-
-def differences(old: Config, new: Config) -> dict[str, str]:
-    """Map each differing key to a sentence with both values; lists are compared as a whole.
+def differences(old: Config, new: Config) -> list[str]:
+    """Say of each key that differs both values; lists are compared as a whole.
 
     The order of parameters counts, since positions and columns follow it.
     """
-    found = {
-        ".".join(path): f"{'.'.join(path)}: {before} -> {after}"
-        for path, before, after in _compare(_dump(old), _dump(new), ())
-    }
+    found = [f"{'.'.join(path)}: {before} -> {after}" for path, before, after in _compare(_dump(old), _dump(new), ())]
     before, after = (list(config.parameters) for config in (old, new))
     if before != after and set(before) == set(after):
-        found["parameters"] = f"parameters: order {', '.join(before)} -> {', '.join(after)}"
+        found.append(f"parameters: order {', '.join(before)} -> {', '.join(after)}")
     return found
 
 

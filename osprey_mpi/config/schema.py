@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from osprey_mpi.config.checks import Pieces, faults_between
-from osprey_mpi.config.differences import differences, may_change
+from osprey_mpi.config.differences import differences
 from osprey_mpi.config.objective import Objective
 from osprey_mpi.config.parameters import Parameter
 from osprey_mpi.config.running import Budget, Checkpoint, Continuity, Device, DeviceOrName, Output, Swarm
@@ -119,15 +119,7 @@ class Config(Section):
 
     def differences(self, other: Config) -> list[str]:
         """Name each key in which `other` differs, as "key: mine -> other's"."""
-        return list(differences(self, other).values())
-
-    def allowed_differences(self, other: Config) -> list[str]:
-        """Name the differences that a resume may bring: budget, checkpoints, continuity, device, results interval."""
-        return [text for key, text in differences(self, other).items() if may_change(key)]
-
-    def forbidden_differences(self, other: Config) -> list[str]:
-        """Name the differences that a resume must refuse, since stored results would mean something else."""
-        return [text for key, text in differences(self, other).items() if not may_change(key)]
+        return differences(self, other)
 
 
 class _Envelope(BaseModel):

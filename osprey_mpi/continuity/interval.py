@@ -24,7 +24,7 @@ class Interval:
         self._n = 0
 
     def learn(self, cost_s: float) -> None:
-        """Take in for how long a checkpoint kept rank 0."""
+        """Take in for how long a checkpoint kept the root."""
         self._n += 1
         self.cost_s += (cost_s - self.cost_s) / min(self._n, HORIZON)
 

@@ -40,7 +40,7 @@ def launched(*, keep: bool = False) -> Iterator[World]:
 
 
 def on_root(world: World, task: Callable[[], T]) -> T | None:
-    """Do `task` on rank 0; its OspreyError is raised on all ranks, and rank 0 tells the user.
+    """Do `task` on the root; its OspreyError is raised on all ranks, and the root tells the user.
 
     Collective over the world.
     """

@@ -1,4 +1,4 @@
-"""Open a run on rank 0: a new folder, or an old one with what its lives have done."""
+"""Open a run on the root: a new folder, or an old one with what its lives have done."""
 
 from __future__ import annotations
 

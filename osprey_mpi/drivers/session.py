@@ -134,7 +134,7 @@ class Session:
         )  # fmt: skip
 
     def take_result(self, result: RunResult) -> None:
-        """Pass the result on; called on rank 0 before anybody is let go."""
+        """Pass the result on; called on the root before anybody is let go."""
         self.result = result
         self.request.on_result(result)
 
