@@ -1,8 +1,8 @@
 """Do things together: what all ranks of a world call alike.
 
-The world of the launch uses MPI's collectives. One that was made after a loss (`regroup`) uses messages from rank to
-rank: a collective with a lost rank in its communicator cannot be relied on, and with Open MPI 5.0 shrinking the
-communicator under further losses failed in 2 of 20 trials, while messages between survivors always worked.
+Where MPI does not outlive lost ranks these are its collectives. Where it does they are messages from rank to rank: a
+collective with a lost rank in its communicator cannot be relied on, and with Open MPI 5.0 shrinking the communicator
+under further losses failed in 2 of 20 trials, while messages between survivors always worked.
 
 There the root alone decides whether a further loss ends what is done together: it tells the members, who wait for its
 word as long as MPI says that it lives. So all of them leave, or none.
@@ -25,7 +25,7 @@ def broadcast(world: World, value: Any) -> Any:
     """Return the root's value, anything that pickles, on every rank. Collective over the world."""
     if world.comm is None:
         return value
-    if world.epoch == 0:
+    if world.has_collectives:
         return world.comm.bcast(value, root=world.root)
     if not world.is_root:
         return _receive(world, world.root)
@@ -38,7 +38,7 @@ def gather(world: World, value: Any) -> list[Any] | None:
     """Return everybody's value in the order of the members on the root, None elsewhere. Collective over the world."""
     if world.comm is None:
         return [value]
-    if world.epoch == 0:
+    if world.has_collectives:
         return world.comm.gather(value, root=world.root)
     if world.is_root:
         return [value, *(_collect(world, rank) for rank in world.members[1:])]
@@ -50,7 +50,7 @@ def allgather(world: World, value: Any) -> list[Any]:
     """Return everybody's value in the order of the members, on every rank. Collective over the world."""
     if world.comm is None:
         return [value]
-    if world.epoch == 0:
+    if world.has_collectives:
         return world.comm.allgather(value)
     everybody: list[Any] = broadcast(world, gather(world, value))
     return everybody
@@ -61,7 +61,7 @@ def scatter(world: World, values: list[Any] | None) -> Any:
     if world.comm is None:
         assert values is not None
         return values[0]
-    if world.epoch == 0:
+    if world.has_collectives:
         return world.comm.scatter(values, root=world.root)
     if not world.is_root:
         return _receive(world, world.root)

@@ -41,7 +41,7 @@ class World:
     """Hold the ranks of this run. Alone: comm is None, rank 0.
 
     members: the ranks of the launch that belong to it, in order; the first is the root. epoch: how often it was made
-    anew after a loss.
+    anew after a loss. protocol: a duplicate of comm for the state machines, which take in whatever comes there.
     """
 
     comm: MPI.Intracomm | None
@@ -52,6 +52,7 @@ class World:
     owns_mpi: bool  # we called MPI_Init, so we finalize
     failures: Failures | None = None
     epoch: int = 0
+    protocol: MPI.Intracomm | None = None
 
     @property
     def n_ranks(self) -> int:
@@ -67,6 +68,11 @@ class World:
     def is_root(self) -> bool:
         """Tell whether this rank is the root."""
         return self.rank == self.root
+
+    @property
+    def has_collectives(self) -> bool:
+        """Tell whether MPI's collectives may be used: where a rank may be lost and the others go on they may not."""
+        return not self.is_tolerant and self.epoch == 0
 
     @property
     def is_tolerant(self) -> bool:
@@ -131,12 +137,13 @@ def _init(launch: Launch, keep: bool) -> World:
         owns_mpi = False
         atexit.register(_finalize)
     try:
-        comm = world.Dup()
+        comm, protocol = world.Dup(), world.Dup()
     except MPI.Exception as error:
         raise EnvironmentFault(f"a rank was lost earlier in this program ({error}): start it again") from error
     mode = fault_tolerance(library)
     members = tuple(range(comm.size))
-    return World(comm, comm.rank, members, library, mode, owns_mpi, Failures(comm, tolerant=mode == "ulfm"))
+    failures = Failures(comm, tolerant=mode == "ulfm")
+    return World(comm, comm.rank, members, library, mode, owns_mpi, failures, protocol=protocol)
 
 
 def _fail_once(launch: Launch, text: str) -> NoReturn:
@@ -173,9 +180,11 @@ def finish(world: World) -> None:
 
     text = f"MPI did not end within {START_LIMIT_S:.0f} s; the run itself has, and its files are complete"
     with Watchdog(START_LIMIT_S, text):
-        drain(world.comm)
-        with contextlib.suppress(MPI.Exception):
-            world.comm.Free()
+        for comm in (world.protocol, world.comm):
+            if comm is not None and world.has_collectives:
+                drain(comm)
+                with contextlib.suppress(MPI.Exception):
+                    comm.Free()
         if world.owns_mpi:
             _finalize()
 
@@ -203,6 +212,8 @@ def break_off(world: World, text: str, exit_code: int) -> None:
         return
     sys.stderr.write(f"osprey: {text}\n")
     sys.stderr.flush()
+    if world.is_tolerant:  # Abort is one more loss there, which the others outlive
+        os.kill(os.getppid(), signal.SIGTERM)
     world.comm.Abort(exit_code)
 
 

@@ -127,20 +127,19 @@ class Communicators:
     """Hold the communicators of the tree; a rank that is no member holds None.
 
     flock: leader and workers of one flock. leaders: all leaders, and the root first when it leads no flock.
-    group: the ranks of one worker whose objective needs several. protocol: a duplicate of the world, on which the
-    protocol runs point to point: nothing else is ever received there.
+    group: the ranks of one worker whose objective needs several. The protocol uses none of them, but messages from rank
+    to rank on `World.protocol`, which outlive the loss of ranks.
     """
 
-    protocol: MPI.Intracomm | None
-    flock: MPI.Intracomm | None
-    leaders: MPI.Intracomm | None
-    group: MPI.Intracomm | None
+    flock: MPI.Intracomm | None = None
+    leaders: MPI.Intracomm | None = None
+    group: MPI.Intracomm | None = None
 
 
 def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     """Make the communicators. Collective over the world."""
     if comm is None:
-        return Communicators(None, None, None, None)
+        return Communicators()
     from mpi4py import MPI
 
     none = MPI.UNDEFINED
@@ -154,17 +153,12 @@ def split(comm: MPI.Intracomm | None, tree: Tree, rank: int) -> Communicators:
     def held(made: MPI.Comm) -> MPI.Intracomm | None:
         return made if isinstance(made, MPI.Intracomm) and made != MPI.COMM_NULL else None
 
-    return Communicators(comm.Dup(), held(flock_comm), held(leaders_comm), held(group_comm))
-
-
-def without_subgroups(before: Communicators) -> Communicators:
-    """Return what a world without lost ranks goes on with: messages from rank to rank need no new communicator."""
-    return Communicators(before.protocol, None, None, None)
+    return Communicators(held(flock_comm), held(leaders_comm), held(group_comm))
 
 
 def free(communicators: Communicators) -> None:
     """Free them. Collective over each."""
-    for comm in (communicators.protocol, communicators.flock, communicators.leaders, communicators.group):
+    for comm in (communicators.flock, communicators.leaders, communicators.group):
         if comm is not None:
             drain(comm)
             with contextlib.suppress(Exception):  # what came in just now must not fail a run that is over

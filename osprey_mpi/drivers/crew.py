@@ -146,7 +146,7 @@ class Crew:
         if self.evaluates:
             assert self.flock is not None and self.evaluator is not None
             machines[Role.WORKER] = self._worker(self.flock, kept)
-        protocol = self.communicators.protocol
+        protocol = world.protocol
         channel: Channel = NoChannel()
         if protocol is not None:
             channel = MpiChannel(protocol, bell, tolerant=world.is_tolerant, epoch=world.epoch)

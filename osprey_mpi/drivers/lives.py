@@ -61,12 +61,8 @@ def run_session(request: Request) -> RunResult:
                 try:
                     return _live(world, request, signals, past)
                 except MembersLost:
-                    assert past.out is not None, "only a life that has begun can lose members"
                     world = _regroup(world, past, request)
-                    request = replace(
-                        request, load=None, resume=past.out, overwrite=False, max_evaluations=None, retry=(),
-                        lock_wait_s=LOCK_WAIT_S,
-                    )  # fmt: skip
+                    request = _going_on(request, past)
                 except OspreyError:
                     raise
                 except Exception:
@@ -76,11 +72,22 @@ def run_session(request: Request) -> RunResult:
             past.close()
 
 
+def _going_on(request: Request, past: Past) -> Request:
+    """Return what the ranks that are left are to do: what was asked for, or to go on with what has begun of it."""
+    if past.out is None or not (past.out / "run.json").exists():
+        return request
+    return replace(
+        request, load=None, resume=past.out, overwrite=False, retry=() if past.has_begun else request.retry,
+        lock_wait_s=LOCK_WAIT_S,
+    )  # fmt: skip
+
+
 def _live(world: World, request: Request, signals: Signals, past: Past) -> RunResult:
     """Go through one life of the run. Raises MembersLost when the ranks that are left must regroup."""
     opened = on_root(world, lambda: open_run(request))
     try:
         charter = broadcast(world, None if opened is None else Charter(opened.config.to_json(), str(opened.path)))
+        past.out = Path(charter.out)
         _hand_over(world, opened, past)
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
@@ -88,7 +95,7 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
         ending.assemble(world, config.continuity.lost_after_s, code, session.superiors)
         mine = None if session.result is None else replace(session.result, exit_code=code)
         result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
-        if world.is_whole:
+        if world.is_whole and world.has_collectives:
             tree.free(past.communicators)
         return result
     finally:
@@ -119,7 +126,7 @@ def _regroup(world: World, past: Past, request: Request) -> World:
     gone = set(range(world.comm.size if world.comm is not None else 0)) - set(made.members)
     verb, left = "is" if len(gone) == 1 else "are", counted(made.n_ranks, "rank")
     past.said = f"{ranks_named(gone)} {verb} lost: the other {left} of the launch go on"
-    if request.retry:
+    if request.retry and past.has_begun:
         past.said += "; what --retry had left is not done again now: resume with it once more"
     if past.is_exact:
         past.said += "; this run does not repeat exactly"

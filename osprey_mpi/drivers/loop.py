@@ -188,8 +188,10 @@ class Loop:
         return bool(items)
 
     def _has_work_here(self) -> bool:
-        """Tell whether the evaluator works within poll(): then the loop must not sleep."""
-        return self.evaluator is not None and not self.evaluator.idle and not self.evaluator.filenos()
+        """Tell whether the evaluator works within poll(), or was given something since: no time to sleep."""
+        if self.evaluator is None or self.evaluator.idle:
+            return False
+        return self._watched_at == float("-inf") or not self.evaluator.filenos()
 
     def _tick(self, busy: bool, now: float) -> None:
         due = now - self._ticked_at >= TICK_S
@@ -226,6 +228,7 @@ class Loop:
                 self._orders[order.first] = order
                 self.evaluator.submit(task_of(action))
                 self._watch()
+                self._watched_at = float("-inf")  # it may be done already: nothing is called for a point out of bounds
             case HaltEvaluation(id) if self.evaluator is not None:
                 self.evaluator.stop(id)
             case CancelEvaluations() if self.evaluator is not None:

@@ -34,15 +34,16 @@ class Kept:
 class Past:
     """Hold what a rank keeps from one life of the run to the next of the same launch.
 
-    out: the run's folder, None before there is one. limit_s: how long one rank waits for another. held: encoded deltas
-    that nobody had called durable. said: what became of the life before.
+    out: the run's folder, once it is known. has_begun: evaluations have, in this launch. limit_s: how long the root
+    waits for other ranks. held: encoded deltas that nobody had called durable. said: what became of the life before.
     is_exact: the run was to repeat. began: when the launch did, for its budget of time.
     """
 
     out: Path | None = None
+    has_begun: bool = False
     limit_s: float = 0.0
     held: list[bytes] = field(default_factory=list)
-    communicators: Communicators = field(default_factory=lambda: Communicators(None, None, None, None))
+    communicators: Communicators = field(default_factory=Communicators)
     said: str = ""
     is_exact: bool = False
     began: float = field(default_factory=time.monotonic)

@@ -51,10 +51,8 @@ class Session:
         placed = self._place()
         self.superiors = placed.superiors
         past = self.past
-        if self.world.epoch == 0:
+        if self.world.has_collectives or placed.groups:
             past.communicators = tree.split(self.world.comm, placed, self.world.rank)
-        else:
-            past.communicators = tree.without_subgroups(past.communicators)
         self.running = self._spread_running(placed)
         crew: Crew | None = None
         try:
@@ -73,7 +71,7 @@ class Session:
         crew.log = open_log(self.out / "logs" / f"rank-{world.rank:04d}.log", world.rank, life)
         try:
             self._survey(crew, placed, crew.log)
-            self.past.out, self.past.limit_s = self.out, self.config.continuity.lost_after_s
+            self.past.has_begun, self.past.limit_s = True, self.config.continuity.lost_after_s
             self.past.is_exact = self.config.swarm.deterministic
             code = crew.work(self._signals)
             crew.log.info("life %d ends with exit code %d", life, code)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 MARK = "OSPREY_LAUNCH"  # ranks and all that they start inherit it
+LOOK_S = 0.05
 _PROCESSES = Path("/proc")
 
 
@@ -22,9 +24,11 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def end_marked(mark: str) -> int:
-    """End all processes that carry the mark; return how many there were."""
-    pids = marked(mark)
+def end_marked(mark: str, grace_s: float = 0.0) -> int:
+    """End all processes that carry the mark and do not end by themselves in time; return how many there were."""
+    deadline = time.monotonic() + grace_s
+    while (pids := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

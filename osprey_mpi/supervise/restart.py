@@ -2,7 +2,7 @@
 
     launch --ended--> done, failed           --> End(0, or 4 where a file is missing), End(3): the run is over
                       refused                --> End(2), End(4): another try would be refused as well
-                      stopped, we were asked --> End(75)
+                      stopped, we were asked, or its budget of time is spent --> End(75)
                       lost                   --> Relaunch, at once while launches get on, later while they do not;
                                                  End(75) after `most` of them, or after FRUITLESS in a row
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from osprey_mpi.continuity.budget import Reason
 from osprey_mpi.errors import ExitCode
 from osprey_mpi.storage.status import State
 
@@ -64,7 +65,9 @@ class RestartPolicy:
             return End(ended.exit_code)
         is_fruitless = ended.n_evaluations <= self._n_evaluations
         self._n_evaluations = max(self._n_evaluations, ended.n_evaluations)
-        if is_asked:
+        if is_asked and ended.state is None:
+            return End(ExitCode.STOPPED, "stopped before the run began: nothing is saved, start it again")
+        if is_asked or (ended.state is State.STOPPED and ended.reason == Reason.WALLTIME.value):
             return End(ExitCode.STOPPED)
         if is_fruitless and ended.code in (ExitCode.CONFIG, ExitCode.ENVIRONMENT):
             return End(ended.code)  # a rank has said why

@@ -33,6 +33,9 @@ from osprey_mpi.supervise.restart import End, Ended, RestartPolicy
 from osprey_mpi.words import counted
 
 LOOK_S = 0.05
+WATCH_S = 1.0
+# A launcher ends within moments of its ranks, unless one of them cannot.
+OVER_S = 30.0
 # Ranks outlive a launcher that was killed by moments; one that holds the folder longer is ended.
 LET_GO_S = 5.0
 # What the first, the second and every further signal becomes for the launcher.
@@ -95,9 +98,21 @@ class Supervisor:
             self._process = subprocess.Popen(line, env=environment, stdout=output, start_new_session=True)
             if self._n_asked:
                 self._pass_on()
-            code, self._process = self._process.wait(), None
+            code, self._process = self._wait(self._process), None
             output.seek(0)
             return code, output.read()
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for the launcher's end, but not for one that does not come when the run is over."""
+        over_since = float("inf")
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(WATCH_S)
+            is_over = self._has_run() and not RunFolder.peek(self._spec.folder).observe()[1].is_active
+            over_since = min(over_since, time.monotonic()) if is_over else float("inf")
+            if time.monotonic() - over_since > OVER_S:
+                self._say(f"the run has let its folder go {OVER_S:g} s ago, but the launcher does not end: ending it")
+                process.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._n_asked += 1
@@ -125,7 +140,7 @@ class Supervisor:
         deadline = time.monotonic() + LET_GO_S
         while folder.observe()[1].is_active and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        n_left = end_marked(self._mark)
+        n_left = end_marked(self._mark, LET_GO_S)
         if n_left:
             self._say(f"{counted(n_left, 'process', 'processes')} outlived the launcher and had to be ended")
         deadline = time.monotonic() + LET_GO_S

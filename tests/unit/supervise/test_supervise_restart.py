@@ -17,6 +17,7 @@ from osprey_mpi.supervise.restart import FRUITLESS, End, Ended, Relaunch, Restar
         (Ended(1, State.FAILED, 90, exit_code=3), End(3)),
         (Ended(0, State.INTERRUPTED, 9), Relaunch(0.0)),
         (Ended(75, State.STOPPED, 9, "signal TERM"), Relaunch(0.0)),
+        (Ended(75, State.STOPPED, 9, "walltime"), End(75)),
         (Ended(2, State.INTERRUPTED, 0), End(2)),
         (Ended(4, None, 0), End(4)),
         (Ended(2, State.INTERRUPTED, 9), Relaunch(0.0)),
@@ -29,7 +30,8 @@ def test_one_launch(ended: Ended, decision: Relaunch | End) -> None:
 
 @pytest.mark.parametrize("state", [State.STOPPED, State.INTERRUPTED, None])
 def test_who_asked_for_the_end_gets_it(state: State | None) -> None:
-    assert RestartPolicy(20).after(Ended(75, state, 9), is_asked=True) == End(75)
+    said = "" if state else "stopped before the run began: nothing is saved, start it again"
+    assert RestartPolicy(20).after(Ended(75, state, 9), is_asked=True) == End(75, said)
 
 
 def test_a_run_that_was_done_before_the_stop_is_done() -> None:
