@@ -12,6 +12,7 @@ others return is ignored.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 
 SLEEP_S = 0.001  # between looks at a pending message: a core that waits must stay free for one that computes
+SAY_S = 5.0  # that the others of a group have to come out of a call in which one has failed, before the user is told
 EVALUATE, CLOSE = 1, 0
 VOTE = np.dtype([("failed", "u1"), ("text", "S1500")])
 _HEAD = np.dtype([("op", "<i8"), ("id", "<i8"), ("n", "<i8")])
@@ -105,7 +107,13 @@ class Member:
             return replies
         mine = np.array([(failure != "", failure.encode(errors="replace")[:1500])], VOTE)
         votes = np.empty(self._comm.Get_size(), VOTE)
-        _sleep_until(self._comm.Iallgather(mine.view(np.uint8), votes.view(np.uint8)))
+        request = self._comm.Iallgather(mine.view(np.uint8), votes.view(np.uint8))
+        deadline = time.monotonic() + SAY_S
+        if failure and not _sleep_until(request, lambda: time.monotonic() > deadline):
+            where = f"rank {self._rank} failed and has waited {SAY_S:g} s for the others of its group"
+            sys.stderr.write(f"osprey: {where} (`context.agree` tells them): {failure}\n")
+            sys.stderr.flush()
+        _sleep_until(request)
         failed = np.flatnonzero(votes["failed"])
         if failed.size == 0 or votes["failed"][0]:  # rank 0's own reasons are the better ones
             return replies

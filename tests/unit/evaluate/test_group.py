@@ -75,7 +75,7 @@ def launch(folder: Path, source: str, n: int, **objective: object) -> dict:
         capture_output=True, text=True, timeout=60, env=environment, cwd=folder.parent, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return {**json.loads(done.stdout.splitlines()[-1]), "stderr": done.stderr}
 
 
 @pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
@@ -101,6 +101,23 @@ def f(p, context):
     assert got["reasons"]["11"] == "the returned cost is NoneType, but one real number is needed"
     assert got["progress"][:2] == [[7, 1, 0.0], [8, 1, 1.5]]
     assert got["busy_s"] < 0.4, "followers wait asleep"
+
+
+@pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
+def test_a_rank_that_failed_and_waits_for_its_group_says_so(tmp_path):
+    source = """
+import time
+def f(p, context):
+    if p["x"] == 0.5:
+        if context.comm.rank == 1:
+            raise ValueError("too big")
+        time.sleep(6)
+    return p["x"]
+"""
+    got = launch(tmp_path, source, 2)
+    assert got["status"] == [0, 0, 1, 0, 0] and got["reasons"]["9"].startswith("ValueError: too big\n")
+    said = "osprey: rank 1 failed and has waited 5 s for the others of its group (`context.agree` tells them): "
+    assert got["stderr"].count(said + "ValueError: too big") == 1
 
 
 @pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
