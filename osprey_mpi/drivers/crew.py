@@ -154,7 +154,7 @@ class Crew:
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
             collectors=collectors, bell=bell, all_ring=bell.reaches(self._correspondents()), vital=self._vital(),
-            orders=[] if kept is None else kept.given,
+            orders=[] if kept is None else kept.given, is_constrained=bool(self.session.config.constraints),
             on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
         with usage_logged(self.log), closing(bell):

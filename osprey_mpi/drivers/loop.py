@@ -57,7 +57,7 @@ SHORTEST_S, LONGEST_S = 0.002, 0.004
 LONGEST_WOKEN_S = 0.050  # where all that can come wakes the loop: the evaluator's results, and messages by the bell
 # A leader whose workers have work looks at most this often: after a sleep caches are cold, and the first message of a
 # look costs four times what the next ones do. Slack is shared with the way of the order that answers.
-GATHER_S, SLACK_SHARE = 0.012, 0.35
+GATHER_S, SLACK_SHARE = 0.016, 0.6
 WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit
 DRAIN_S = 5.0  # for the last messages to leave
 
@@ -105,7 +105,7 @@ class Loop:
         self, rank: int, machines: dict[Role, Machine], channel: Channel, signals: Signals, log: Logger, *,
         evaluator: Evaluator | None = None, disk: Disk | None = None, collectors: dict[Role, int] | None = None,
         bell: Doorbell | None = None, all_ring: bool = True, vital: frozenset[int] = frozenset(),
-        orders: Iterable[Order] = (),
+        orders: Iterable[Order] = (), is_constrained: bool = False,
         on_warning: Callable[[str], None] = lambda text: None,
         describe: Callable[[Floats], Mapping[str, Any]] = lambda row: {},
     ) -> None:  # fmt: skip
@@ -114,7 +114,7 @@ class Loop:
         self.evaluator, self.disk = evaluator, disk
         self.exit_code: int | None = None
         self._collectors = collectors or {}
-        self._vital = vital
+        self._vital, self._is_constrained = vital, is_constrained
         self._bell, self._all_ring = bell or Doorbell(), all_ring
         # A worker on its leader's own rank hears no other rank.
         self._listeners = [
@@ -228,7 +228,8 @@ class Loop:
                 self._orders[order.first] = order
                 self.evaluator.submit(task_of(action))
                 self._watch()
-                self._watched_at = float("-inf")  # it may be done already: nothing is called for a point out of bounds
+                if self._is_constrained:  # it may be done already: nothing is called for a point that breaks one
+                    self._watched_at = float("-inf")
             case HaltEvaluation(id) if self.evaluator is not None:
                 self.evaluator.stop(id)
             case CancelEvaluations() if self.evaluator is not None:

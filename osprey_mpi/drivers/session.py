@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from logging import Logger
 from pathlib import Path
+from typing import Any
 
 from osprey_mpi.comm import tree
 from osprey_mpi.comm.collectives import allgather, broadcast, gather
@@ -15,7 +16,7 @@ from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.messages import Order
 from osprey_mpi.drivers.agree import everywhere, on_root
 from osprey_mpi.drivers.crew import Crew
-from osprey_mpi.drivers.hosts import here, notes
+from osprey_mpi.drivers.hosts import Place, here, notes
 from osprey_mpi.drivers.logs import close_log, open_log
 from osprey_mpi.drivers.opening import Opened
 from osprey_mpi.drivers.outcome import RunResult
@@ -111,9 +112,12 @@ class Session:
     def _survey(self, crew: Crew, placed: tree.Tree, log: Logger) -> None:
         """Gather where the ranks are; record it, and warn of what slows them down. Collective over the world."""
         everybody = gather(self.world, (here(self.world.rank, crew.device_name), crew.inventory()))
-        if everybody is None or self.opened is None:
-            return
-        assert self.opened.folder is not None
+        on_root(self.world, lambda: self._record(crew, placed, log, everybody or []))
+
+    def _record(
+        self, crew: Crew, placed: tree.Tree, log: Logger, everybody: list[tuple[Place, list[dict[str, Any]]]]
+    ) -> None:
+        assert self.opened is not None and self.opened.folder is not None
         places = [place for place, _ in everybody]
         for place in places:
             log.info(
