@@ -133,7 +133,7 @@ class MpiChannel:
         try:
             request = self._comm.Isend((data, len(data), self._byte), dest=rank, tag=self._first_tag + tag)
         except self._error as error:
-            self._forgive(error)
+            self._failures.forgive(error)
             return
         self._sending.setdefault(rank, deque()).append((request, data))
         self._to_ring.add(rank)
@@ -170,19 +170,14 @@ class MpiChannel:
         try:
             return bool(request.Test())
         except self._error as error:
-            self._forgive(error)
+            self._failures.forgive(error)
             return True
-
-    def _forgive(self, error: MPI.Exception) -> None:
-        """Go on after an error that only says that a rank has failed: `lost` tells of it."""
-        if not self._failures.is_one(error):
-            raise error
 
     def _probe(self) -> MPI.Message | None:
         try:
             return self._comm.Improbe(self._any, self._any_tag, self._status)
         except self._error as error:  # until the failure is acknowledged by `lost`
-            self._forgive(error)
+            self._failures.forgive(error)
             return None
 
     def poll(self) -> list[tuple[int, int, memoryview]]:
@@ -206,7 +201,7 @@ class MpiChannel:
             try:
                 is_whole = request.Test()
             except self._error as error:  # the rest of it will never come
-                self._forgive(error)
+                self._failures.forgive(error)
                 continue
             if is_whole:
                 if 0 <= tag - self._first_tag < TAGS:

@@ -1,8 +1,8 @@
 """Do things together: what all ranks of a world call alike.
 
 Where MPI does not outlive lost ranks these are its collectives. Where it does they are messages from rank to rank: a
-collective with a lost rank in its communicator cannot be relied on, and with Open MPI 5.0 shrinking the communicator
-under further losses failed in 2 of 20 trials, while messages between survivors always worked.
+collective with a lost rank in its communicator cannot be relied on, nor can shrinking the communicator while more ranks
+are lost; messages between survivors can.
 
 There the root alone decides whether a further loss ends what is done together: it tells the members, who wait for its
 word as long as MPI says that it lives. So all of them leave, or none.
@@ -14,11 +14,9 @@ import socket
 import time
 from typing import Any
 
-from osprey_mpi.comm.failures import PATIENCE_S, MembersLost, heard, post
+from osprey_mpi.comm.failures import PATIENCE_S, MembersLost
+from osprey_mpi.comm.mail import IDLE_S, Tag
 from osprey_mpi.comm.startup import World
-
-TALK_TAG = 4096  # plus the epoch: above all other tags
-IDLE_S = 0.002
 
 
 def broadcast(world: World, value: Any) -> Any:
@@ -79,8 +77,8 @@ def local_place(world: World) -> tuple[int, int]:
 
 
 def _send(world: World, rank: int, value: Any) -> None:
-    assert world.comm is not None and world.failures is not None
-    post(world.comm, world.failures, rank, value, TALK_TAG + world.epoch)
+    assert world.mail is not None
+    world.mail.post(rank, value, Tag.TALK + world.epoch)
 
 
 def _collect(world: World, source: int) -> Any:
@@ -102,11 +100,11 @@ def _receive(world: World, source: int) -> Any:
 
 
 def _wait(world: World, source: int, needed: tuple[int, ...]) -> Any:
-    assert world.comm is not None and world.failures is not None
-    deadline = time.monotonic() + PATIENCE_S
-    while (word := heard(world.comm, world.failures, source, TALK_TAG + world.epoch)) is None:
-        world.failures.look()
-        if lost := world.failures.lost.intersection(needed):
+    assert world.mail is not None
+    failures, deadline = world.mail.failures, time.monotonic() + PATIENCE_S
+    while (word := world.mail.receive(source, Tag.TALK + world.epoch)) is None:
+        failures.look()
+        if lost := failures.lost.intersection(needed):
             raise MembersLost(sorted(lost))
         if time.monotonic() > deadline:
             raise MembersLost([source])

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_posted: list[Any] = []  # sends that nobody has taken yet: MPI may read their buffers as long as the process lives
-
-
 # MPI tells when a rank is gone; one that only says nothing may wait for a file server, or import the objective.
 PATIENCE_S = 900.0
 
@@ -25,6 +22,14 @@ class MembersLost(Exception):
     def __init__(self, ranks: Sequence[int]) -> None:
         super().__init__(tuple(ranks))
         self.ranks = tuple(ranks)
+
+
+class RunIsOver(Exception):
+    """Tell that the root has ended the run meanwhile; `result` is its last word."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("the run is over")
+        self.result = result
 
 
 class Failures:
@@ -40,6 +45,11 @@ class Failures:
     def is_one(self, error: MPI.Exception) -> bool:
         """Tell whether an error says that a rank has failed, and nothing else is wrong."""
         return error.Get_error_class() in self._classes
+
+    def forgive(self, error: MPI.Exception) -> None:
+        """Go on after an error that says that a rank has failed: `look` tells of it. Raises any other."""
+        if not self.is_one(error):
+            raise error
 
     def look(self) -> list[int]:
         """Return the ranks that have failed since the last look, and acknowledge them."""
@@ -58,40 +68,3 @@ class Failures:
         new = sorted(set(ranks) - self.lost)
         self.lost |= frozenset(ranks)
         return new
-
-
-def post(comm: MPI.Intracomm, failures: Failures, rank: int, value: Any, tag: int) -> None:
-    """Send anything that pickles without waiting for it to be taken; not to a rank that has failed."""
-    from mpi4py import MPI
-
-    _posted[:] = [request for request in _posted if not _is_over(request, failures)]
-    if rank in failures.lost:
-        return
-    try:
-        _posted.append(comm.isend(value, dest=rank, tag=tag))
-    except MPI.Exception as error:  # it has failed just now
-        if not failures.is_one(error):
-            raise
-
-
-def _is_over(request: Any, failures: Failures) -> bool:
-    from mpi4py import MPI
-
-    try:
-        return bool(request.test()[0])
-    except MPI.Exception as error:
-        if not failures.is_one(error):
-            raise
-        return True
-
-
-def heard(comm: MPI.Intracomm, failures: Failures, source: int, tag: int) -> tuple[Any] | None:
-    """Return what a rank has sent with `post`; None if nothing has come, or that rank has failed."""
-    from mpi4py import MPI
-
-    try:
-        return (comm.recv(source=source, tag=tag),) if comm.iprobe(source=source, tag=tag) else None
-    except MPI.Exception as error:
-        if not failures.is_one(error):
-            raise
-        return None

@@ -7,78 +7,85 @@ MPI tells each rank of every loss, sooner or later, so all come to agree on the 
 this they join the next; a roster's epoch is higher than all that its members have seen, and their messages carry it,
 so that nothing of an earlier world is taken for one of this. The lowest is waited for as long as MPI says that it
 lives; another that does not join in time (it is stopped) is left out, and ends once it goes on: by a signal, which the
-launcher takes for one more loss. A rank that nobody joins although others live has been left out itself.
+launcher takes for one more loss. A rank that nobody joins although others live has been left out itself. A root that
+has ended the run meanwhile answers a join with its last word.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from osprey_mpi.comm.failures import PATIENCE_S, heard, post
-from osprey_mpi.comm.startup import World
-
-JOIN_TAG, ROSTER_TAG = 12, 13
-IDLE_S = 0.002
+from osprey_mpi.comm.failures import PATIENCE_S, RunIsOver
+from osprey_mpi.comm.mail import IDLE_S, Mail, Tag
+from osprey_mpi.comm.startup import World, vanish
 
 
 def regroup(world: World, limit_s: float) -> World:
-    """Return the world of the survivors. Collective over them; its root waits `limit_s` for the others to join."""
-    assert world.comm is not None and world.failures is not None
+    """Return the world of the survivors. Collective over them; its root waits `limit_s` for the others to join.
+
+    Raises RunIsOver when the root has ended the run.
+    """
+    assert world.mail is not None
+    mail, failures = world.mail, world.mail.failures
     joined: dict[int, int] = {}  # who wants to go on with this rank as root, and the newest epoch it has seen
     asked, deadline, n_lost = -1, time.monotonic() + limit_s, -1
     while True:
-        world.failures.look()
-        alive = [rank for rank in world.members if rank not in world.failures.lost]
-        if len(world.failures.lost) != n_lost:
-            n_lost, deadline = len(world.failures.lost), time.monotonic() + limit_s
-        is_late = time.monotonic() > deadline
+        failures.look()
+        alive = [rank for rank in world.members if rank not in failures.lost]
+        if len(failures.lost) != n_lost:
+            n_lost, deadline = len(failures.lost), time.monotonic() + limit_s
         if world.rank == alive[0]:
-            joined.update(_joins(world, alive[1:]))
+            is_late = time.monotonic() > deadline
+            joined.update(_joins(mail, alive[1:]))
             others = [rank for rank in alive[1:] if rank in joined]
             if is_late and alive[1:] and not others:
-                _leave(world, f"nobody has joined it for {limit_s:g} s")
+                leave(world, f"nobody has joined it for {limit_s:g} s")
             if is_late or len(others) == len(alive) - 1:
                 return _lead(world, others, joined)
         else:
             if asked != alive[0]:
                 asked = alive[0]
-                post(world.comm, world.failures, asked, world.epoch, JOIN_TAG)
-            roster = _word(world, asked, ROSTER_TAG)
-            if roster is not None and roster[0] > world.epoch and world.rank in roster[1]:
-                return replace(world, epoch=roster[0], members=roster[1])
+                mail.post(asked, world.epoch, Tag.JOIN)
+            if made := _answer(world, mail, asked):
+                return made
             if time.monotonic() > deadline + PATIENCE_S:
-                _leave(world, f"rank {asked} has said nothing for {limit_s + PATIENCE_S:g} s")
+                leave(world, f"rank {asked} has said nothing for {limit_s + PATIENCE_S:g} s")
         time.sleep(IDLE_S)
 
 
 def _lead(world: World, others: list[int], joined: dict[int, int]) -> World:
+    assert world.mail is not None
     epoch = 1 + max([world.epoch, *(joined[rank] for rank in others)])
     made = replace(world, epoch=epoch, members=(world.rank, *others))
-    assert world.comm is not None and world.failures is not None
     for rank in others:
-        post(world.comm, world.failures, rank, (epoch, made.members), ROSTER_TAG)
+        world.mail.post(rank, (epoch, made.members), Tag.ROSTER)
     return made
 
 
-def _joins(world: World, ranks: list[int]) -> dict[int, int]:
-    words = {rank: _word(world, rank, JOIN_TAG) for rank in ranks}
-    return {rank: epoch for rank, epoch in words.items() if epoch is not None}
+def _joins(mail: Mail, ranks: list[int]) -> dict[int, int]:
+    words = {rank: mail.receive(rank, Tag.JOIN) for rank in ranks}
+    return {rank: word[0] for rank, word in words.items() if word is not None}
 
 
-def _word(world: World, source: int, tag: int) -> Any:
-    assert world.comm is not None and world.failures is not None
-    word = heard(world.comm, world.failures, source, tag)
-    return None if word is None else word[0]
+def _answer(world: World, mail: Mail, root: int) -> World | None:
+    """Return the world that a root has made, None if it has not said so yet. Raises RunIsOver."""
+    last = mail.receive(root, Tag.RESULT)
+    if last is not None:
+        result, lost = last[0]
+        mail.failures.lost |= lost
+        raise RunIsOver(result)
+    word: Any = mail.receive(root, Tag.ROSTER)
+    if word is None:
+        return None
+    epoch, members = word[0]
+    return replace(world, epoch=epoch, members=members) if epoch > world.epoch and world.rank in members else None
 
 
-def _leave(world: World, why: str) -> NoReturn:
-    """End this rank, which the others have left out: by a signal, which the launcher takes for one more loss."""
+def leave(world: World, why: str) -> NoReturn:
+    """End this rank, which the others have left out."""
     sys.stderr.write(f"osprey: rank {world.rank} was left out of the run and ends: {why}\n")
     sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise SystemExit  # not reached
+    vanish()

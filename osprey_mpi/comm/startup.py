@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
 from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch, unstarted
+from osprey_mpi.comm.mail import Mail
 from osprey_mpi.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -50,9 +51,14 @@ class World:
     library: str
     fault_tolerance: str  # "none" or "ulfm"
     owns_mpi: bool  # we called MPI_Init, so we finalize
-    failures: Failures | None = None
+    mail: Mail | None = None
     epoch: int = 0
     protocol: MPI.Intracomm | None = None
+
+    @property
+    def failures(self) -> Failures | None:
+        """Return what MPI has seen fail."""
+        return None if self.mail is None else self.mail.failures
 
     @property
     def n_ranks(self) -> int:
@@ -142,8 +148,8 @@ def _init(launch: Launch, keep: bool) -> World:
         raise EnvironmentFault(f"a rank was lost earlier in this program ({error}): start it again") from error
     mode = fault_tolerance(library)
     members = tuple(range(comm.size))
-    failures = Failures(comm, tolerant=mode == "ulfm")
-    return World(comm, comm.rank, members, library, mode, owns_mpi, failures, protocol=protocol)
+    mail = Mail(comm, Failures(comm, tolerant=mode == "ulfm"))
+    return World(comm, comm.rank, members, library, mode, owns_mpi, mail, protocol=protocol)
 
 
 def _fail_once(launch: Launch, text: str) -> NoReturn:
@@ -199,8 +205,14 @@ def die(world: World) -> None:
     sys.stderr.write("".join(f"[rank {world.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
     sys.stderr.flush()
     if world.is_tolerant and not world.is_root:
-        os.kill(os.getpid(), signal.SIGKILL)  # seen at once by the others, who go on; another exit would not be
+        vanish()
     world.comm.Abort(1)
+
+
+def vanish() -> NoReturn:
+    """End this rank by a signal: that is seen at once by the others, who go on; another exit would not be."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit  # not reached
 
 
 def break_off(world: World, text: str, exit_code: int) -> None:

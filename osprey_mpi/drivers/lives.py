@@ -17,8 +17,9 @@ from pathlib import Path
 
 from osprey_mpi.comm import ending, startup, tree
 from osprey_mpi.comm.collectives import broadcast, gather
-from osprey_mpi.comm.failures import MembersLost
+from osprey_mpi.comm.failures import MembersLost, RunIsOver
 from osprey_mpi.comm.launcher import detect
+from osprey_mpi.comm.regroup import leave, regroup
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.codec import decode
@@ -45,6 +46,7 @@ class Charter:
 
     config_json: str
     out: str
+    life: int
 
 
 def run_session(request: Request) -> RunResult:
@@ -61,13 +63,16 @@ def run_session(request: Request) -> RunResult:
                 try:
                     return _live(world, request, signals, past)
                 except MembersLost:
-                    world = _regroup(world, past, request)
+                    world = regroup(world, max(past.limit_s, JOIN_S))
                     request = _going_on(request, past)
                 except OspreyError:
                     raise
                 except Exception:
                     startup.die(world)
                     raise
+        except RunIsOver as over:
+            result: RunResult = over.result
+            return result
         finally:
             past.close()
 
@@ -76,6 +81,8 @@ def _going_on(request: Request, past: Past) -> Request:
     """Return what the ranks that are left are to do: what was asked for, or to go on with what has begun of it."""
     if past.out is None or not (past.out / "run.json").exists():
         return request
+    if request.retry and past.has_begun:
+        past.warnings.append("what --retry had left is not done again now: resume with it once more")
     return replace(
         request, load=None, resume=past.out, overwrite=False, retry=() if past.has_begun else request.retry,
         lock_wait_s=LOCK_WAIT_S,
@@ -86,8 +93,10 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
     """Go through one life of the run. Raises MembersLost when the ranks that are left must regroup."""
     opened = on_root(world, lambda: open_run(request))
     try:
-        charter = broadcast(world, None if opened is None else Charter(opened.config.to_json(), str(opened.path)))
-        past.out = Path(charter.out)
+        if opened is not None and 0 < past.newest_life < opened.life - 1:
+            leave(world, "the others have gone on with it")
+        charter = broadcast(world, None if opened is None else _charter(opened))
+        past.out, past.newest_life = Path(charter.out), charter.life
         _hand_over(world, opened, past)
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
@@ -103,6 +112,10 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
             opened.close()
 
 
+def _charter(opened: Opened) -> Charter:
+    return Charter(opened.config.to_json(), str(opened.path), opened.life)
+
+
 def _hand_over(world: World, opened: Opened | None, past: Past) -> None:
     """Give the new root what the members hold. Collective over the world."""
     if world.epoch == 0:
@@ -113,21 +126,17 @@ def _hand_over(world: World, opened: Opened | None, past: Past) -> None:
         assert opened is not None and parts is not None
         messages = [decode(data) for part in parts for data in part]
         opened.rescue([message for message in messages if isinstance(message, Delta)])
-        opened.warnings.append(past.said)
 
     on_root(world, rescue)
     past.held = []  # it is on disk
+    if opened is not None:
+        opened.warnings += [_loss(world, opened.config), *past.warnings]
+    past.warnings = []
 
 
-def _regroup(world: World, past: Past, request: Request) -> World:
-    from osprey_mpi.comm.regroup import regroup  # it needs MPI
-
-    made = regroup(world, max(past.limit_s, JOIN_S))
-    gone = set(range(world.comm.size if world.comm is not None else 0)) - set(made.members)
-    verb, left = "is" if len(gone) == 1 else "are", counted(made.n_ranks, "rank")
-    past.said = f"{ranks_named(gone)} {verb} lost: the other {left} of the launch go on"
-    if request.retry and past.has_begun:
-        past.said += "; what --retry had left is not done again now: resume with it once more"
-    if past.is_exact:
-        past.said += "; this run does not repeat exactly"
-    return made
+def _loss(world: World, config: Config) -> str:
+    assert world.comm is not None
+    gone = set(range(world.comm.size)) - set(world.members)
+    verb, left = "is" if len(gone) == 1 else "are", counted(world.n_ranks, "rank")
+    again = "; this run does not repeat exactly" if config.swarm.deterministic else ""
+    return f"{ranks_named(gone)} {verb} lost: the other {left} of the launch go on{again}"

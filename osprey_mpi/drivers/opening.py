@@ -52,6 +52,11 @@ class Opened:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def life(self) -> int:
+        """Return the number of the life that may begin."""
+        return 1 if self.folder is None else self.folder.life
+
     def claim(self) -> tuple[int, float]:
         """Make the folder of a new run; return the life and when the run first started.
 
@@ -61,7 +66,7 @@ class Opened:
 
         if self.folder is None:
             self.folder = RunFolder.create(self.path, self.config, self.overwrite)
-        return self.folder.life, self.folder.started_unix_s
+        return self.life, self.folder.started_unix_s
 
     def rescue(self, held: Iterable[Delta]) -> None:
         """Put on disk what survivors hold of a life that is gone, and count it: each evaluation once.

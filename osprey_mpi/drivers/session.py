@@ -73,7 +73,6 @@ class Session:
         try:
             self._survey(crew, placed, crew.log)
             self.past.has_begun, self.past.limit_s = True, self.config.continuity.lost_after_s
-            self.past.is_exact = self.config.swarm.deterministic
             code = crew.work(self._signals)
             crew.log.info("life %d ends with exit code %d", life, code)
             return code

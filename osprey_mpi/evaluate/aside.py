@@ -1,7 +1,7 @@
 """Let an evaluator that works within poll() do so in a thread, while the rank goes on listening to the others.
 
-While the thread runs it alone uses the evaluator, but for `best_cost`. What runs cannot be called
-back: after `cancel` it is not heard, and the thread goes on with the next task once it returns.
+While the thread runs it alone uses the evaluator, so it needs no locks. What runs cannot be called back: after `cancel`
+it is not heard, and the thread goes on with the next task once it returns.
 """
 
 from __future__ import annotations
@@ -31,15 +31,6 @@ class Aside:
         self._n_cancelled = 0  # what was begun under another number is not heard
         self._n_open = 0
         self._wake = Wake()
-
-    @property
-    def best_cost(self) -> float:
-        """Return the best feasible cost found here."""
-        return self._inner.best_cost
-
-    @best_cost.setter
-    def best_cost(self, cost: float) -> None:
-        self._inner.best_cost = cost
 
     @property
     def idle(self) -> bool:

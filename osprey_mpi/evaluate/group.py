@@ -147,15 +147,6 @@ class GroupEvaluator:
         self._batch, self._retries = batch, retries
 
     @property
-    def best_cost(self) -> float:
-        """Return the best feasible cost found here."""
-        return self._jobs.best_cost
-
-    @best_cost.setter
-    def best_cost(self, cost: float) -> None:
-        self._jobs.best_cost = cost
-
-    @property
     def idle(self) -> bool:
         """Return whether nothing is queued."""
         return not self._jobs

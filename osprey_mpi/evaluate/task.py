@@ -79,12 +79,10 @@ class Evaluator(Protocol):
     responsive: poll() returns within a few milliseconds, whatever the objective does.
     idle: nothing is queued, running or waiting to be polled.
     depth: how many tasks it holds to advantage: one, or one more while that runs.
-    best_cost: the best feasible cost found here; of a batch that records captures, only rows below it are kept.
     """
 
     responsive: bool
     depth: int
-    best_cost: float
 
     @property
     def idle(self) -> bool: ...

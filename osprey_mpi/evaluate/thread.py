@@ -124,15 +124,6 @@ class ThreadEvaluator:
         self._wake = Wake()
 
     @property
-    def best_cost(self) -> float:
-        """Return the best feasible cost found here."""
-        return self._jobs.best_cost
-
-    @best_cost.setter
-    def best_cost(self, cost: float) -> None:
-        self._jobs.best_cost = cost
-
-    @property
     def idle(self) -> bool:
         """Return whether nothing is queued, running or waiting to be polled."""
         return not self._jobs and not (self._hand and self._hand.outbox)

@@ -60,8 +60,7 @@ class Divers:
     def can_start(self, is_turn: bool) -> bool:
         """Tell whether a dive may begin: one always, more when it is the dives' turn.
 
-        Not beside the first: it looks for noise, and may be all that a function with one valley needs. With 16 workers
-        others beside it cost 15 % more evaluations on Rosenbrock and an ellipsoid in 20 dimensions.
+        Not beside the first: it looks for noise, and may be all that a function with one valley needs.
         """
         if not self.is_on or not self._dives:
             return self.is_on

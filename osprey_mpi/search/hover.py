@@ -18,7 +18,7 @@ from osprey_mpi.search import ranking
 from osprey_mpi.search.births import Birth, Births
 from osprey_mpi.search.distribution import Distribution
 from osprey_mpi.search.evolution import Evolution
-from osprey_mpi.search.osprey import batch_population, choose, fold
+from osprey_mpi.search.osprey import batch_population, choose, fold, smallest_population
 from osprey_mpi.search.samples import Samples
 from osprey_mpi.search.space import Space
 from osprey_mpi.search.states import named, part_of
@@ -43,10 +43,10 @@ class Hunt:
         self, space: Space, sigma: float, population: int | None, restarts: bool, seed: int, flock: int, batch: int
     ) -> None:
         self._space, self._sigma0, self._restarts, self._seed, self._flock = space, sigma, restarts, seed, flock
-        self._least = batch_population(batch, space.n_dims)
-        self._is_pinned = population is not None
+        self._least = smallest_population(space.n_dims)
+        self._is_pinned = population is not None or batch > 1
         self._n_in_flight = 1
-        self._base = population or self._least
+        self._base = population or batch_population(batch, space.n_dims)
         self._continuous = space.n_levels == 0
         self.generation = -1
         self.is_over = False

@@ -208,12 +208,14 @@ def test_a_bell_wakes_a_rank_that_sleeps(comm: Any) -> None:
 def test_the_last_word_reaches_all_or_its_absence_is_said(comm: Any) -> None:
     """Every rank gets rank 0's value; where rank 0 does not come, the others do not wait for ever."""
     from osprey_mpi.comm.channel import drain
-    from osprey_mpi.comm.ending import RESULT_TAG, share
+    from osprey_mpi.comm.ending import share
     from osprey_mpi.comm.failures import Failures
+    from osprey_mpi.comm.mail import Mail, Tag
     from osprey_mpi.comm.startup import World
     from osprey_mpi.errors import RunLost
 
-    world = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, failures=Failures(comm, tolerant=False))
+    mail = Mail(comm, Failures(comm, tolerant=False))
+    world = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, mail=mail)
     value = {"text": "x" * 100_000} if comm.rank == 0 else None
     heard = share(world, value, 10.0) == {"text": "x" * 100_000}
     comm.Barrier()
@@ -225,7 +227,7 @@ def test_the_last_word_reaches_all_or_its_absence_is_said(comm: Any) -> None:
     except RunLost as error:
         said = str(error)
     truth = comm.allgather((heard, said))
-    came = comm.rank == 0 or until(lambda: bool(comm.iprobe(source=0, tag=RESULT_TAG)))
+    came = comm.rank == 0 or until(lambda: bool(comm.iprobe(source=0, tag=Tag.RESULT)))
     drain(comm)
     assert came, "what nobody waited for any more"
     late = "rank 0 has said nothing for 0.4 s at the end"
@@ -318,11 +320,12 @@ def test_a_world_made_anew_talks_from_rank_to_rank(comm: Any) -> None:
     """Regrouping without a loss keeps everybody; what is done together there comes to what MPI's collectives give."""
     from osprey_mpi.comm import collectives
     from osprey_mpi.comm.failures import Failures
+    from osprey_mpi.comm.mail import Mail
     from osprey_mpi.comm.regroup import regroup
     from osprey_mpi.comm.startup import World
 
-    failures = Failures(comm, tolerant=False)
-    before = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, failures=failures)
+    mail = Mail(comm, Failures(comm, tolerant=False))
+    before = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, mail=mail)
     worlds = [regroup(before, 10.0)]
     worlds.append(regroup(worlds[0], 10.0))
     rank = comm.rank
@@ -339,6 +342,54 @@ def test_a_world_made_anew_talks_from_rank_to_rank(comm: Any) -> None:
         gathered = ["", "x", "xx", "xxx"] if rank == 0 else None
         rest = [(0, 1, 2, 3), {"of": 0}, gathered, [0, 1, 2, 3], 10 * rank, (rank, N)]
         assert parts == [[epoch, *rest] for epoch in range(3)]
+
+
+@inside
+def test_who_regroups_when_the_run_is_over_gets_its_result(comm: Any) -> None:
+    """A rank that loses its leader after the root's goodbye is no reason to wait, and misses nothing."""
+    from osprey_mpi.comm.ending import assemble, share
+    from osprey_mpi.comm.failures import Failures, RunIsOver
+    from osprey_mpi.comm.mail import Mail
+    from osprey_mpi.comm.regroup import regroup
+    from osprey_mpi.comm.startup import World
+
+    mail = Mail(comm, Failures(comm, tolerant=False))
+    world = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, mail=mail)
+    got, began_s = None, time.monotonic()
+    if comm.rank == 3:
+        try:
+            regroup(world, 10.0)
+        except RunIsOver as over:
+            got = over.result
+    else:
+        assemble(world, 10.0, 0, {})
+        got = share(world, "the result" if comm.rank == 0 else None, 10.0)
+    assert comm.allgather((got, time.monotonic() - began_s < 5.0)) == [("the result", True)] * N
+
+
+@inside
+def test_mail_arrives_whole_in_order_and_is_waited_for_by_nobody(comm: Any) -> None:
+    """Values of any size; a large one whose sender does not help yet is not there, and nobody waits for it."""
+    from osprey_mpi.comm.failures import Failures
+    from osprey_mpi.comm.mail import Mail
+
+    mail, values = Mail(comm, Failures(comm, tolerant=False)), [b"x" * size for size in SIZES]
+    late_s, got = 0.0, []
+    if comm.rank == 0:
+        for value in values:
+            mail.post(1, value, 7)
+        time.sleep(0.3)
+        mail.flush(LIMIT_S)
+    elif comm.rank == 1:
+        deadline = time.monotonic() + LIMIT_S
+        while len(got) < len(values) and time.monotonic() < deadline:
+            began_s = time.monotonic()
+            word = mail.receive(0, 7)
+            late_s = max(late_s, time.monotonic() - began_s)
+            got += [] if word is None else [word[0]]
+            time.sleep(0.001)
+    truth = comm.allgather((got == values, late_s < 0.2))
+    assert truth == [(False, True), (True, True), (False, True), (False, True)]
 
 
 @inside
@@ -369,4 +420,4 @@ def test_this_file_on_four_ranks(tmp_path: Path) -> None:
         timeout_s=90,
     )
     assert done.rc == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert done.stdout.count("13 passed") == N, done.stdout[-6000:]
+    assert done.stdout.count("15 passed") == N, done.stdout[-6000:]

@@ -77,7 +77,7 @@ def test_with_ulfm_lost_workers_cost_what_they_ran(case: Problem, n_lost: int) -
     assert done.stderr.count("is lost: its process has ended") == n_lost and "Traceback" not in done.stderr
     columns = case.columns("status")
     assert columns["id"].tolist() == list(range(600)) and not columns["status"].any()
-    assert 0 <= case.status()["counts"]["lost"] <= n_lost
+    assert case.status()["counts"]["lost"] == n_lost
 
 
 @tolerant

@@ -300,10 +300,10 @@ def test_a_batch_of_wrong_shape_or_with_an_exception_fails_whole(rig):
 
 def test_captures_only_records_what_improved_and_names_survivors(rig):
     r = rig("def f(p): return p['x']", batch=4, record_all=False)
-    r.evaluator.best_cost = 0.5
+    r.evaluator._jobs.best_cost = 0.5
     got = r.run(points(0.75, 0.25, 0.375, 0.125))
     assert got.records["id"].tolist() == [1, 3] and got.costs == [0.75, 0.25, 0.375, 0.125]
-    assert r.evaluator.best_cost == 0.125
+    assert r.evaluator._jobs.best_cost == 0.125
     distribution = Distribution(0, np.array([0.5]), 0.1, np.array([1.0]), np.empty(0))
     r.evaluator.submit(Task(0, 4, 0, 4, 0, 0, None, distribution))
     (outcome,) = r.drain().outcomes

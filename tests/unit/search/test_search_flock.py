@@ -233,14 +233,6 @@ def test_dives_get_their_share_however_many_evaluate(n_open: int) -> None:
     assert 0.16 * n_asked < n_dived < 0.84 * n_asked
 
 
-def test_fits_the_population_of_small_batches_too() -> None:
-    flock = Flock(box(20), Search(dives=False), 1, batch=32)
-    flock.set_parallelism(160)
-    for block, generation in enumerate((0, 0, 0, 1)):
-        assert flock.generation == generation
-        flock.tell(32 * block, np.arange(32.0), generation)  # 96 of them drive an update
-
-
 def test_hovers_without_restarts_in_one_place() -> None:
     run = serial(box(2), sphere(2), 1, dives=False, restarts=False)
     for _ in range(3000):
