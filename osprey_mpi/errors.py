@@ -67,6 +67,10 @@ class UsageError(OspreyError):
     exit_code = ExitCode.CONFIG
 
 
+class FolderInUse(UsageError):
+    """Report a run folder that another run holds."""
+
+
 class EnvironmentFault(OspreyError):
     """Report MPI, a launcher, a library or a device that is not as the run needs it."""
 

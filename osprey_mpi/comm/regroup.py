@@ -6,9 +6,9 @@
 MPI tells each rank of every loss, sooner or later, so all come to agree on the lowest. When it is lost in the middle of
 this they join the next; a roster's epoch is higher than all that its members have seen, and their messages carry it,
 so that nothing of an earlier world is taken for one of this. The lowest is waited for as long as MPI says that it
-lives; another that does not join in time (it is stopped) is left out, and ends once it goes on: by a signal, which the
-launcher takes for one more loss. A rank that nobody joins although others live has been left out itself. A root that
-has ended the run meanwhile answers a join with its last word.
+lives; another that does not join in time (it is stopped) is left out. Once it goes on it may take itself for the root
+of all that is left: it finds the run's folder held by the others, or with a life that it has no part in, and leaves. A
+root that has ended the run meanwhile answers a join with its last word.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ def regroup(world: World, limit_s: float) -> World:
             is_late = time.monotonic() > deadline
             joined.update(_joins(mail, alive[1:]))
             others = [rank for rank in alive[1:] if rank in joined]
-            if is_late and alive[1:] and not others:
-                leave(world, f"nobody has joined it for {limit_s:g} s")
             if is_late or len(others) == len(alive) - 1:
                 return _lead(world, others, joined)
         else:
@@ -85,7 +83,7 @@ def _answer(world: World, mail: Mail, root: int) -> World | None:
 
 
 def leave(world: World, why: str) -> NoReturn:
-    """End this rank, which the others have left out."""
+    """End this rank, which the others have left out: by a signal, which the launcher takes for one more loss."""
     sys.stderr.write(f"osprey: rank {world.rank} was left out of the run and ends: {why}\n")
     sys.stderr.flush()
     vanish()

@@ -32,7 +32,7 @@ from osprey_mpi.drivers.past import Past
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.session import Session
 from osprey_mpi.drivers.signals import Signals
-from osprey_mpi.errors import OspreyError
+from osprey_mpi.errors import FolderInUse, OspreyError
 from osprey_mpi.words import counted, ranks_named
 
 # The lock of a lost root's folder: some network file systems give it free only when its host's lease has run out.
@@ -91,10 +91,8 @@ def _going_on(request: Request, past: Past) -> Request:
 
 def _live(world: World, request: Request, signals: Signals, past: Past) -> RunResult:
     """Go through one life of the run. Raises MembersLost when the ranks that are left must regroup."""
-    opened = on_root(world, lambda: open_run(request))
+    opened = on_root(world, lambda: _open(world, request, past))
     try:
-        if opened is not None and 0 < past.newest_life < opened.life - 1:
-            leave(world, "the others have gone on with it")
         charter = broadcast(world, None if opened is None else _charter(opened))
         past.out, past.newest_life = Path(charter.out), charter.life
         _hand_over(world, opened, past)
@@ -110,6 +108,18 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
     finally:
         if opened is not None:
             opened.close()
+
+
+def _open(world: World, request: Request, past: Past) -> Opened:
+    try:
+        opened = open_run(request)
+    except FolderInUse as error:
+        if world.epoch > 0:
+            leave(world, str(error))
+        raise
+    if 0 < past.newest_life < opened.life - 1:
+        leave(world, "the others have gone on with it")
+    return opened
 
 
 def _charter(opened: Opened) -> Charter:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from osprey_mpi.errors import EnvironmentFault, UsageError
+from osprey_mpi.errors import EnvironmentFault, FolderInUse, UsageError
 from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, 524)
@@ -39,7 +39,7 @@ class FolderLock:
     def acquire(cls, path: Path, holder: Mapping[str, Any], wait_s: float = WAIT_S) -> Self:
         """Take the lock and write `holder` into it.
 
-        Raises UsageError if another run has it, EnvironmentFault if the filesystem has no locks and the user has not
+        Raises FolderInUse if another run has it, EnvironmentFault if the filesystem has no locks and the user has not
         said to go on without (HDF5_USE_FILE_LOCKING=FALSE, the switch that HDF5 users know).
         """
         try:
@@ -86,7 +86,7 @@ def _take(fd: int, path: Path, wait_s: float) -> None:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
         if time.monotonic() > deadline:
-            raise UsageError(f"{path.parent} is in use by {describe(read_holder(path))}")
+            raise FolderInUse(f"{path.parent} is in use by {describe(read_holder(path))}")
         time.sleep(0.01)
 
 
@@ -95,7 +95,7 @@ def _go_without(path: Path, error: OSError) -> None:
         raise EnvironmentFault(f"{path} cannot be locked: {os.strerror(error.errno or 0)}; {LOCK_HINT}") from error
     holder = read_holder(path)
     if holder.get("pid") != os.getpid() and is_alive(holder):
-        raise UsageError(f"{path.parent} is in use by {describe(holder)}") from error
+        raise FolderInUse(f"{path.parent} is in use by {describe(holder)}") from error
 
 
 def read_holder(path: Path) -> dict[str, Any]:

@@ -159,6 +159,25 @@ def test_with_ulfm_what_the_others_evaluate_goes_on(case: Problem) -> None:
     assert columns["id"].tolist() == list(range(8)) and 0 not in columns["rank"]
 
 
+@tolerant
+def test_with_ulfm_a_rank_that_was_left_out_opens_no_other_life(case: Problem) -> None:
+    """Rank 2 is stopped while the others regroup, and goes on when they are done: it says so and ends."""
+    with tolerating(case, 3, IMPATIENT, evaluations=300) as running:
+        case.wait_until(running, lambda status: status["n_evaluations"] > 20)
+        pids = {rank: rank_of(running, rank) for rank in range(3)}
+        os.kill(pids[2], signal.SIGSTOP)
+        os.kill(pids[0], signal.SIGKILL)
+        deadline = time.monotonic() + 90
+        while case.status()["state"] != "done" and time.monotonic() < deadline:
+            time.sleep(0.2)
+        time.sleep(1.0)
+        os.kill(pids[2], signal.SIGCONT)
+        done = running.wait(30)
+    assert (len(done.stdout.splitlines()), done.json()["n_evaluations"], done.rc) == (1, 300, 0), done
+    assert "rank 2 was left out of the run and ends: the others have gone on with it" in done.stderr
+    assert (case.status()["life"], case.columns("status")["id"].tolist()) == (2, list(range(300)))
+
+
 def rank_of(running: Launch, rank: int) -> int:
     """Return the process of a world rank."""
     wanted = f"OMPI_COMM_WORLD_RANK={rank}".encode()
