@@ -22,7 +22,7 @@ import numpy as np
 from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Delta, Lease, Order, Steer
-from osprey_mpi.continuity.orders import OpenOrder, OrderBook, Pace, parts
+from osprey_mpi.continuity.orders import OpenOrder, OrderBook, Pace, order_s, parts
 from osprey_mpi.continuity.settings import LeaderSettings
 from osprey_mpi.continuity.steering import Steering
 from osprey_mpi.search.flock import Flock
@@ -52,6 +52,7 @@ class Dispatch:
         self.paces = {worker: Pace() for worker in workers}
         self.steering = Steering(workers, 0.0 if settings.exact else settings.speed_exponent)
         self.cycle = 0
+        self._order_s = order_s(settings.n_dims)
         self._n_wanted = 0
         self._per_s = 0.0  # evaluations of the flock, as of the last lease
         self._dry = False  # the root has no more ids
@@ -121,7 +122,9 @@ class Dispatch:
 
     def _n_rows(self, worker: int) -> int:
         most = self._most_rows()
-        return most if self.settings.exact or self.settings.batch > 1 else self.paces[worker].n_rows(most)
+        if self.settings.exact or self.settings.batch > 1:
+            return most
+        return self.paces[worker].n_rows(most, self._order_s)
 
     def slowest_s(self) -> float:
         """Return how long the slowest worker takes for an order."""

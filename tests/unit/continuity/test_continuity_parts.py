@@ -10,7 +10,7 @@ from protocol_helpers import delta_of, piece, record
 
 from osprey_mpi.continuity.health import Awake, Health, Patience, Pulse
 from osprey_mpi.continuity.messages import Heartbeat, Order
-from osprey_mpi.continuity.orders import OpenOrder, OrderBook, Pace, Part, Piece, parts
+from osprey_mpi.continuity.orders import OpenOrder, OrderBook, Pace, Part, Piece, order_s, parts
 from osprey_mpi.continuity.records import RECORD, count_rows, join
 from osprey_mpi.continuity.relay import Relay
 from osprey_mpi.continuity.sender import Sender, parse_reasons
@@ -137,6 +137,14 @@ def test_relay_keeps_what_only_the_search_needs_and_merges_the_best() -> None:
 
 
 # orders and pace
+
+
+@pytest.mark.parametrize(("n_dims", "seconds"), [(1, 0.02), (150, 0.02), (225, 0.03), (300, 0.04), (5000, 0.04)])
+def test_orders_last_longer_in_many_dimensions(n_dims: int, seconds: float) -> None:
+    pace = Pace()
+    pace.learn(10, 0.01)
+    assert order_s(n_dims) == pytest.approx(seconds)
+    assert pace.n_rows(64, order_s(n_dims)) == round(1000 * seconds)
 
 
 def test_pace_sizes_orders() -> None:
