@@ -52,7 +52,6 @@ class Dispatch:
         self.paces = {worker: Pace() for worker in workers}
         self.steering = Steering(workers, 0.0 if settings.exact else settings.speed_exponent)
         self.cycle = 0
-        self._order_s = order_s(settings.n_dims)
         self._n_wanted = 0
         self._per_s = 0.0  # evaluations of the flock, as of the last lease
         self._dry = False  # the root has no more ids
@@ -124,7 +123,7 @@ class Dispatch:
         most = self._most_rows()
         if self.settings.exact or self.settings.batch > 1:
             return most
-        return self.paces[worker].n_rows(most, self._order_s)
+        return self.paces[worker].n_rows(most, order_s(self.settings.n_dims, self.search.has_dives))
 
     def slowest_s(self) -> float:
         """Return how long the slowest worker takes for an order."""

@@ -18,10 +18,14 @@ Floats = NDArray[np.float64]
 # and longer ones the search: on Rosenbrock in 20 dimensions orders of 1, 2 and 3 points of 10 ms take 19, 21 and 27
 # thousand evaluations with 4 workers (simulated, without dives).
 ORDER_S = 0.020
-# With many dimensions a round of a dive or a population is larger, and orders may be: twice as long ones save a quarter
-# of the coordinator's time. On Rosenbrock and an ellipsoid in 300 dimensions the best cost after 20000 evaluations is
-# the same (4 workers, 4 seeds, simulated), in 100 that of the ellipsoid a fifth higher.
-LONG_FROM_DIMS, LONGEST = 150, 2.0
+# Dives wait for whole rounds and mind less: 2 or 3 points an order are both 11 thousand evaluations then, and on a
+# rotated ellipsoid both 7 thousand, where they are 9.9 and 11.7 thousand without dives (8 seeds). Three cost the
+# coordinator a fifth less of its time.
+ORDER_DIVES_S = 0.030
+# With many dimensions a round of a dive or a population is larger, and orders may be. On Rosenbrock and an ellipsoid in
+# 300 dimensions the best cost after 20000 evaluations is the same with 20 and with 40 ms (4 workers, 4 seeds,
+# simulated), in 100 that of the ellipsoid a fifth higher.
+LONG_FROM_DIMS, ORDER_LONG_S = 150, 0.040
 # Work that a worker should have behind the order in progress, so that the leader can look seldom.
 QUEUED_S = 0.012
 # Standard deviations below the mean: how long points take at least in four cases of five.
@@ -140,9 +144,11 @@ def parts(delta: Delta) -> list[tuple[Piece, Part]]:
     return result
 
 
-def order_s(n_dims: int) -> float:
-    """Return how long an order should last, in seconds, where the search has so many dimensions."""
-    return ORDER_S * min(max(n_dims / LONG_FROM_DIMS, 1.0), LONGEST)
+def order_s(n_dims: int, dives: bool) -> float:
+    """Return how long an order should last, in seconds, for a search in so many dimensions, with dives or without."""
+    if n_dims > LONG_FROM_DIMS:
+        return ORDER_LONG_S
+    return ORDER_DIVES_S if dives else ORDER_S
 
 
 @dataclass(slots=True)

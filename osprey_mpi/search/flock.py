@@ -61,9 +61,8 @@ class _Open:
 class Flock:
     """Search with one shared distribution and some dives.
 
-    batch: points per call of the objective; start: start points by parameter, see `Space.start_positions`.
-
-    Raises ConfigError if dives are demanded where there are no slopes.
+    batch: points per call of the objective; start: start points by parameter, see `Space.start_positions`. Raises
+    ConfigError if dives are demanded where there are no slopes.
     """
 
     def __init__(
@@ -102,6 +101,11 @@ class Flock:
     def best(self) -> Best | None:
         """Give the best evaluation that this flock was told of."""
         return self._best
+
+    @property
+    def has_dives(self) -> bool:
+        """Tell whether it dives: where there are slopes that are no noise."""
+        return self._divers.is_on
 
     def set_parallelism(self, n_in_flight: int) -> None:
         """Fit the search to the evaluations in flight, points not blocks; not in a run that must repeat exactly."""
@@ -255,8 +259,7 @@ class Flock:
         self, party: Party, first: int, results: Results, positions: Floats, ids: NDArray[np.int64] | None = None
     ) -> None:
         """Take the best of some points (n, n_dims) if it is better than the flock's; ids count from `first` if None."""
-        i = self._place_of_better(results)
-        if i is None:
+        if (i := self._place_of_better(results)) is None:
             return
         number = first + i if ids is None else int(ids[i])
         position = np.array(positions[i], dtype=np.float64)
@@ -266,10 +269,9 @@ class Flock:
     def adopt(self, best: Best) -> None:
         """Take a better point of another flock as the start of the next dive and descent; it steers nothing now."""
         elite = self._elite
-        if elite is not None and not elite.is_beaten_by(best.cost, best.violation):
-            return
-        self._adopted, self._is_adopted_new = best, True
-        self._hunt.adopt(best.position)
+        if elite is None or elite.is_beaten_by(best.cost, best.violation):
+            self._adopted, self._is_adopted_new = best, True
+            self._hunt.adopt(best.position)
 
     def forget(self, first: int, n: int) -> None:
         """Give up a block that will never be told; the points of a dive are asked again."""
