@@ -18,13 +18,13 @@ Floats = NDArray[np.float64]
 # and longer ones the search: on Rosenbrock in 20 dimensions orders of 1, 2 and 3 points of 10 ms take 19, 21 and 27
 # thousand evaluations with 4 workers (simulated, without dives).
 ORDER_S = 0.020
-# Dives wait for whole rounds and mind less: 2 or 3 points an order are both 11 thousand evaluations then, and on a
-# rotated ellipsoid both 7 thousand, where they are 9.9 and 11.7 thousand without dives (8 seeds). Three cost the
+# Dives wait for whole rounds and mind less: with 2 or 3 points an order the same Rosenbrock takes 11 thousand either
+# way, a rotated ellipsoid 7.4 or 7.5 thousand, where it is 9.9 or 11.7 without dives (8 seeds). Three points cost the
 # coordinator a fifth less of its time.
 ORDER_DIVES_S = 0.030
-# With many dimensions a round of a dive or a population is larger, and orders may be. On Rosenbrock and an ellipsoid in
-# 300 dimensions the best cost after 20000 evaluations is the same with 20 and with 40 ms (4 workers, 4 seeds,
-# simulated), in 100 that of the ellipsoid a fifth higher.
+# With many dimensions a round is larger, and orders may be. On Rosenbrock and an ellipsoid in 300 dimensions the best
+# cost after 20000 evaluations is the same with 20 and with 40 ms (4 workers, 4 seeds, simulated), in 100 that of the
+# ellipsoid a fifth higher.
 LONG_FROM_DIMS, ORDER_LONG_S = 150, 0.040
 # Work that a worker should have behind the order in progress, so that the leader can look seldom.
 QUEUED_S = 0.012
@@ -146,9 +146,9 @@ def parts(delta: Delta) -> list[tuple[Piece, Part]]:
 
 def order_s(n_dims: int, dives: bool) -> float:
     """Return how long an order should last, in seconds, for a search in so many dimensions, with dives or without."""
-    if n_dims > LONG_FROM_DIMS:
-        return ORDER_LONG_S
-    return ORDER_DIVES_S if dives else ORDER_S
+    if not dives:
+        return ORDER_S
+    return ORDER_LONG_S if n_dims > LONG_FROM_DIMS else ORDER_DIVES_S
 
 
 @dataclass(slots=True)
@@ -183,11 +183,11 @@ class Pace:
 
     def n_behind(self, n_rows: int) -> int:
         """Return how many orders to keep at the worker behind the one in progress: they hide the way of a message."""
-        order_s = self.mean_s * n_rows
-        if self.n_seen == 0 or order_s >= PREFETCH_BELOW_S:
+        lasts_s = self.mean_s * n_rows
+        if self.n_seen == 0 or lasts_s >= PREFETCH_BELOW_S:
             return 0
-        is_enough = self.sure_s(n_rows) >= QUEUED_S or order_s >= 4.0 * QUEUED_S
-        return 1 if is_enough or order_s < PREFETCH_TWICE_S else 2
+        is_enough = self.sure_s(n_rows) >= QUEUED_S or lasts_s >= 4.0 * QUEUED_S
+        return 1 if is_enough or lasts_s < PREFETCH_TWICE_S else 2
 
 
 class OrderBook:

@@ -141,7 +141,7 @@ def test_relay_keeps_what_only_the_search_needs_and_merges_the_best() -> None:
 
 @pytest.mark.parametrize(
     ("n_dims", "dives", "seconds"),
-    [(1, False, 0.02), (1, True, 0.03), (150, False, 0.02), (150, True, 0.03), (151, False, 0.04), (5000, True, 0.04)],
+    [(1, False, 0.02), (1, True, 0.03), (150, False, 0.02), (150, True, 0.03), (151, True, 0.04), (5000, False, 0.02)],
 )
 def test_orders_last_longer_with_dives_and_in_many_dimensions(n_dims: int, dives: bool, seconds: float) -> None:
     pace = Pace()
