@@ -154,8 +154,8 @@ def _init(launch: Launch, keep: bool) -> World:
 
 def _fail_once(launch: Launch, text: str) -> NoReturn:
     """Raise EnvironmentFault; where ranks cannot talk to each other, only the launcher's rank 0 has the words."""
-    if launch.rank > 0:
-        time.sleep(SPEAK_S)
+    # prterun 5.0.11 may hang when a rank ends while another still connects to it: give that the time.
+    time.sleep(SPEAK_S if launch.rank > 0 else 0.5 * SPEAK_S)
     fault = EnvironmentFault(text)
     fault.is_said = launch.rank > 0
     raise fault from None
