@@ -32,6 +32,11 @@ from osprey_mpi.search.osprey import n_survivors
 # nobody waits; short, because ids in the pool of a slow flock are missing elsewhere when the budget ends.
 POOLED_S = 0.1
 
+# Beside other flocks it holds so much that it could do without the root for a while; not much of what is left to do,
+# because then a flock that is slower than others would have it while those have nothing.
+AWAY_S = 5.0
+AWAY_SHARE = 1 / 16
+
 # A worker gets at least this many orders out of a budget: with a few hundred evaluations that take no time, the search
 # would otherwise have half of them out before it learns from the first.
 FEWEST_ORDERS = 32
@@ -53,6 +58,7 @@ class Dispatch:
         self.steering = Steering(workers, 0.0 if settings.exact else settings.speed_exponent)
         self.cycle = 0
         self._n_wanted = 0
+        self._n_left = -1
         self._per_s = 0.0  # evaluations of the flock, as of the last lease
         self._dry = False  # the root has no more ids
 
@@ -66,7 +72,7 @@ class Dispatch:
     def add(self, lease: Lease) -> None:
         """Take in ids of the root."""
         self._dry = len(lease.ranges) == 0
-        self._n_wanted = 0
+        self._n_wanted, self._n_left = 0, lease.n_left
         self._per_s = self._rate()
         if not len(lease.positions):
             for start, stop in lease.ranges.tolist():
@@ -99,7 +105,15 @@ class Dispatch:
             return enough, enough
         else:
             enough = 1 + int(min(POOLED_S * self._per_s, 2 * (n_workers + n_out)))
-        return enough, 4 * enough
+        reserve = self._reserve()
+        return max(enough, reserve), max(4 * enough, 2 * reserve)
+
+    def _reserve(self) -> int:
+        """Return how many ids to hold for a time in which the root says nothing."""
+        if not self.settings.has_others:
+            return 0
+        n = AWAY_S * self._per_s
+        return int(n if self._n_left < 0 else min(n, AWAY_SHARE * self._n_left))
 
     def _rate(self) -> float:
         """Return how many evaluations the flock does in a second; 0 when nobody has done one yet."""

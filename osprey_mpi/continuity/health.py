@@ -56,10 +56,14 @@ class Patience:
         """Note a word of the collector."""
         self._heard_at = max(now, self._heard_at)
 
+    def waited_s(self, now: float) -> float:
+        """Return for how long it has waited."""
+        self._heard_at = min(self._heard_at + self._awake.nap_s(now), now)
+        return now - self._heard_at
+
     def is_over(self, now: float) -> bool:
         """Tell whether the wait has lasted too long."""
-        self._heard_at = min(self._heard_at + self._awake.nap_s(now), now)
-        return now - self._heard_at >= self.limit_s
+        return self.waited_s(now) >= self.limit_s
 
 
 @dataclass(slots=True)

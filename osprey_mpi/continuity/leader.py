@@ -5,6 +5,7 @@ Data flow
     root --Lease--> dispatch --Order--> worker
     worker --Delta--> ledger --> dispatch --> search
                          \\--> relay --Delta--> root --Ack (durable)--> relay --Ack--> worker
+    rumours --Gossip--> another leader --> rumours --> search
 
 States
 ------
@@ -20,6 +21,7 @@ Rules
   alone. When a worker is lost the round goes on without it, and the log says that the run does not repeat.
 * With one worker in exact mode a block that the budget cuts in two is carried over to the resumed run (see carry.py).
 * What a lost worker had open is done by others; without any worker left the root is asked to stop the run.
+* While the root says nothing the flock goes on with the ids that it holds; flocks hear of each other by gossip.
 * The run is over for this flock when the root says nothing for `patience_s`: it leaves, and says whom it waited for.
 """
 
@@ -35,6 +37,7 @@ from osprey_mpi.continuity.codec import pack_arrays
 from osprey_mpi.continuity.collector import Collector
 from osprey_mpi.continuity.dispatch import Dispatch
 from osprey_mpi.continuity.events import Action, Event, Finish, Log, PeerLost, Received, Send, StopAsked, Tick
+from osprey_mpi.continuity.gossip import Rumours
 from osprey_mpi.continuity.health import Patience
 from osprey_mpi.continuity.ledger import Verdict
 from osprey_mpi.continuity.messages import (
@@ -43,6 +46,7 @@ from osprey_mpi.continuity.messages import (
     Delta,
     Farewell,
     Goodbye,
+    Gossip,
     Halt,
     Heartbeat,
     Hello,
@@ -66,7 +70,7 @@ from osprey_mpi.errors import ExitCode
 from osprey_mpi.search.early_stop import MedianRule
 from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.ranking import Best as BestPoint
-from osprey_mpi.words import ranks_named
+from osprey_mpi.words import counted, ranks_named
 
 __all__ = ["Leader", "LeaderSettings", "Phase"]
 
@@ -90,6 +94,7 @@ class Leader(Collector):
     def __init__(
         self, rank: int, flock: int, root: int, workers: Sequence[int], search: Flock, settings: LeaderSettings,
         now: float, *, incarnation: int = 1, early_stop: MedianRule | None = None, carry: Carry | None = None,
+        leaders: Sequence[int] = (),
     ) -> None:  # fmt: skip
         super().__init__(
             rank, workers, now, suspect_after_s=settings.suspect_after_s, lost_after_s=settings.lost_after_s
@@ -98,11 +103,13 @@ class Leader(Collector):
         self.sender = Sender(incarnation, settings.n_columns, settings.n_dims)
         self.relay = Relay(self.sender)
         self.dispatch = Dispatch(workers, search, settings, carry or Carry())
+        self.rumours = Rumours(rank, leaders)
         self.phase = Phase.HUNTING
         self._early_stop = early_stop
         self._patience = Patience(settings.patience_s, now)
         self._cycle_began = now
         self._said_at: float | None = None
+        self._is_root_away = False
 
     def slack_s(self) -> float:
         """Return for how long nobody would notice if this rank did not listen."""
@@ -119,7 +126,7 @@ class Leader(Collector):
             case Received(source, message):
                 if source == self.root:
                     self._patience.hear(now)
-                return self._receive(message, now)
+                return self._gossip(source, message) if isinstance(message, Gossip) else self._receive(message, now)
             case Tick(sendable):
                 return self._tick(sendable, now)
             case StopAsked(reason):
@@ -165,8 +172,8 @@ class Leader(Collector):
             case Ack(incarnation, counter):
                 newest = self.relay.durable(incarnation, counter)
                 return [self.acknowledge(worker, *stamp) for worker, stamp in newest.items()]
-            case Best(cost, violation, id, position):
-                self.search.adopt(BestPoint(cost, violation, position, id))
+            case Best():
+                self._adopt(self.rumours.hear_of(message))
             case SnapshotRequest(serial):
                 return [self._up(Snapshot(serial, self.flock, pack_arrays(self.snapshot())))]
             case Resync(counter):
@@ -179,6 +186,37 @@ class Leader(Collector):
                 self.phase = Phase.GONE
                 return [*(Send(worker, Role.WORKER, message) for worker in self.members), Finish(exit_code)]
         return []
+
+    # other flocks
+
+    def _adopt(self, is_news: bool) -> None:
+        if is_news:
+            best = self.rumours.best
+            self.search.adopt(BestPoint(best.cost, best.violation, best.position, best.id))
+
+    def _gossip(self, source: int, message: Gossip) -> list[Action]:
+        """Merge what another leader knows; answer with what is known here."""
+        self._adopt(self.rumours.merge(message))
+        is_to_answer = not message.is_answer and self.phase is Phase.HUNTING
+        return [self._say(source, is_answer=True)] if is_to_answer else []
+
+    def _say(self, peer: int, *, is_answer: bool) -> Send:
+        account, n_lost = self.sender.account, sum(member.lost for member in self.members.values())
+        self.rumours.speak(account.incarnation, account.n_evaluations, len(self.members), n_lost)
+        self.rumours.hear_of(Best(account.cost, account.violation, account.best_id, account.position))
+        return Send(peer, Role.LEADER, self.rumours.message(is_answer=is_answer))
+
+    def _mark_root(self, waited_s: float) -> list[Action]:
+        """Say once that the root is silent, and once that it is back."""
+        is_away = waited_s >= self.settings.suspect_after_s
+        if is_away is self._is_root_away:
+            return []
+        self._is_root_away = is_away
+        if is_away:
+            ids = counted(self.dispatch.n_ids, "evaluation")
+            return [Log(f"the root on rank {self.root} is silent: flock {self.flock} goes on with {ids} to begin")]
+        known = f"{counted(self.rumours.n_evaluations, 'evaluation')}, best {self.rumours.best.cost:g}"
+        return [Log(f"the root on rank {self.root} is back: what is known here of all flocks is {known}")]
 
     # results
 
@@ -256,11 +294,12 @@ class Leader(Collector):
     # time
 
     def _tick(self, sendable: bool, now: float) -> list[Action]:
-        if self._patience.is_over(now):
+        waited_s = self._patience.waited_s(now)
+        if waited_s >= self.settings.patience_s:
             self.phase = Phase.GONE
             waited = f"it has waited {self.settings.patience_s:g} s for a word of the root on rank {self.root}"
             return [Log(f"rank {self.rank} leaves: {waited}", warning=True), Finish(int(ExitCode.ENVIRONMENT))]
-        actions = self._say_alive(now)
+        actions = [*self._mark_root(waited_s), *self._say_alive(now)]
         dispatch = self.dispatch
         if now - self._cycle_began >= max(self.settings.cycle_s, 2.0 * dispatch.slowest_s()):
             dispatch.cycle, self._cycle_began = dispatch.cycle + 1, now
@@ -284,7 +323,9 @@ class Leader(Collector):
         if now - self._said_at < self.settings.cycle_s:
             return []
         self._said_at = now
-        return [self._up(self.sender.heartbeat())]
+        peer = self.rumours.next_peer() if self.phase is Phase.HUNTING else None
+        told = [] if peer is None else [self._say(peer, is_answer=False)]
+        return [self._up(self.sender.heartbeat()), *told]
 
     def _leave(self) -> list[Action]:
         actions: list[Action] = []

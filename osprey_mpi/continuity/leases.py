@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from osprey_mpi.continuity.ids import IdRanges
@@ -12,13 +14,14 @@ from osprey_mpi.continuity.redo import Redo
 class Leases:
     """Know which ids are taken, and who waits for some.
 
-    done: ids of earlier lives. Towards the end the shares get smaller: no leader has many while others have none.
+    done: ids of earlier lives. A lease is at most half of what its flock will still do at the pace of all so far: no
+    leader has many at the end while others have none.
     """
 
-    def __init__(self, done: IdRanges, redo: Redo, budget: int | None, n_leaders: int, *, exact: bool) -> None:
+    def __init__(self, done: IdRanges, redo: Redo, budget: int | None, *, exact: bool) -> None:
         self.taken = IdRanges(done)
         self.redo = redo
-        self._budget, self._n_leaders, self._exact = budget, n_leaders, exact
+        self._budget, self._exact = budget, exact
         self._wants: dict[int, int] = {}
 
     def give(self, start: int, stop: int) -> None:
@@ -29,24 +32,26 @@ class Leases:
         """Note that a leader asks for n ids."""
         self._wants[leader] = n
 
-    def grant(self, n_done: int) -> list[tuple[int, Lease]]:
-        """Return leases for those who wait.
+    def grant(self, n_done: int, done_by: Mapping[int, int]) -> list[tuple[int, Lease]]:
+        """Return leases for those who wait. n_done: of the run. done_by: leader -> evaluations of its flock.
 
         Without free ids the leader of an exact run gets an empty lease, because its round waits for all that there are.
         Any other just gets none: there will never be more.
         """
         granted = []
         for leader, n in list(self._wants.items()):
-            lease = self.redo.lease(n) or self._fresh(n, n_done)
+            share = (done_by[leader] + 1) / (sum(done_by.values()) + len(done_by))
+            n_left = None if self._budget is None else int(share * max(0, self._budget - n_done))
+            lease = self.redo.lease(n) or self._fresh(n, n_left)
             if lease is None and not self._exact:
                 break
             del self._wants[leader]
             granted.append((leader, lease or Lease()))
         return granted
 
-    def _fresh(self, n: int, n_done: int) -> Lease | None:
-        if self._budget is not None and not self._exact:
-            n = min(n, max(1, (self._budget - n_done) // (2 * self._n_leaders)))
+    def _fresh(self, n: int, n_left: int | None) -> Lease | None:
+        if n_left is not None and not self._exact:
+            n = min(n, max(1, n_left // 2))
         ranges: list[tuple[int, int]] = []
         while n > 0:
             start, stop = self._next_free(n)
@@ -55,7 +60,7 @@ class Leases:
             self.taken.add(start, stop)
             ranges.append((start, stop))
             n -= stop - start
-        return Lease(0, np.array(ranges, np.int64)) if ranges else None
+        return Lease(0, -1 if n_left is None else n_left, np.array(ranges, np.int64)) if ranges else None
 
     def _next_free(self, n: int) -> tuple[int, int]:
         """Return the lowest run of at most n free ids below the budget; (0, 0) when there is none."""

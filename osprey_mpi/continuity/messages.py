@@ -4,6 +4,7 @@ A worker is to its leader what a leader is to the root, so most messages serve b
 
     up      Hello, Delta, Heartbeat, Farewell, Want, Progress, Snapshot, Trouble
     down    Order, Steer, Ack, Resync, Lease, Best, Halt, SnapshotRequest, Stop, Goodbye
+    across  Gossip, from leader to leader
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.continuity.records import NO_ID, PIECE, RECORD
+from osprey_mpi.continuity.records import NO_ID, PIECE, RECORD, VIEW
 
 Floats = NDArray[np.float64]
 
@@ -179,9 +180,11 @@ class Lease(Message):
     """Hand out evaluation ids as ranges, (n_ranges, 2).
 
     With positions (one row per id, n_dims) these ids are to be done again there, as attempt number `attempt`.
+    n_left: how many evaluations this flock has still to do, about; -1 if that is open.
     """
 
     attempt: int = 0
+    n_left: int = -1
     ranges: NDArray[np.int64] = array("<i8", 2)
     positions: Floats = array("<f8", 2)
 
@@ -194,6 +197,18 @@ class Best(Message):
     violation: float
     id: int
     position: Floats = array("<f8", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip(Message):
+    """Tell another leader all that is known here of the flocks; it answers, unless this is an answer."""
+
+    is_answer: int
+    cost: float
+    violation: float
+    best_id: int
+    position: Floats = array("<f8", 1)
+    views: NDArray[Any] = array(VIEW, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,5 +241,5 @@ class Goodbye(Message):
 
 MESSAGES: tuple[type[Message], ...] = (
     Hello, Delta, Heartbeat, Farewell, Want, Progress, Snapshot, Trouble,
-    Order, Steer, Ack, Resync, Lease, Best, Halt, SnapshotRequest, Stop, Goodbye,
+    Order, Steer, Ack, Resync, Lease, Best, Halt, SnapshotRequest, Stop, Goodbye, Gossip,
 )  # fmt: skip

@@ -65,6 +65,18 @@ PIECE = np.dtype(
     ]
 )
 
+# What one leader says of its flock; `round` counts its words within an incarnation.
+VIEW = np.dtype(
+    [
+        ("leader", "<i8"),
+        ("incarnation", "<i8"),
+        ("round", "<i8"),
+        ("n_evaluations", "<i8"),
+        ("n_workers", "<i8"),
+        ("n_lost", "<i8"),
+    ]
+)
+
 NO_ID = -1  # the id of "nothing yet"
 EXPLICIT = -1  # the generation of a block whose positions were given, not drawn
 

@@ -122,9 +122,7 @@ class Root(Collector):
         self.exit_code = ExitCode.DONE
         self.redo = redo or Redo()
         self.books = Books(settings.n_columns, self.tally, dict(snapshots or {}))
-        self.leases = Leases(
-            self.tally.done, self.redo, settings.budget.evaluations, len(self.members), exact=settings.exact
-        )
+        self.leases = Leases(self.tally.done, self.redo, settings.budget.evaluations, exact=settings.exact)
         self.alarm = Alarm(self.tally, settings.n_alarming)
         self._best = best
         self._began = now if began is None else began
@@ -211,7 +209,8 @@ class Root(Collector):
     def _lease(self) -> list[Action]:
         if self.phase is not Phase.RUNNING:
             return []
-        granted = self.leases.grant(self.tally.n_evaluations)
+        done_by = {leader: member.ledger.account.n_evaluations for leader, member in self.members.items()}
+        granted = self.leases.grant(self.tally.n_evaluations, done_by)
         return [Send(leader, Role.LEADER, lease) for leader, lease in granted]
 
     # disk

@@ -13,7 +13,7 @@ class LeaderSettings:
 
     batch: points per call. exact: work in rounds, so that the run repeats. leave_s: wait for the workers' farewells.
     penalty: the cost of a failed evaluation; None: it ranks last. speed_exponent: see `steering`.
-    n_evaluations: about how many the flock will do in all; None if that is open.
+    n_evaluations: about how many the flock will do in all; None if that is open. has_others: there are other flocks.
     """
 
     n_columns: int
@@ -28,4 +28,5 @@ class LeaderSettings:
     penalty: float | None = None
     speed_exponent: float = 0.0
     n_evaluations: int | None = None
+    has_others: bool = False
     patience_s: float = PATIENCE_S

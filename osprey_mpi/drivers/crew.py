@@ -191,7 +191,7 @@ class Crew:
         leader = Leader(
             self.rank, flock.number, self.placed.root, flock.workers, search,
             leader_settings(self.session, self.exact, len(self.placed.flocks)), now,
-            early_stop=rule, carry=carry,
+            early_stop=rule, carry=carry, leaders=self.placed.leaders,
         )  # fmt: skip
         for worker in flock.workers:
             for order in self.session.running.get(worker, ()):
@@ -251,6 +251,8 @@ class Crew:
         ranks = {self.placed.root}
         if self.flock is not None:
             ranks |= {self.flock.leader, *self.flock.workers}
+            if self.rank == self.flock.leader:
+                ranks |= set(self.placed.leaders)
         if self.rank == self.placed.root:
             ranks |= set(self.placed.leaders)
         return ranks - {self.rank}
@@ -309,5 +311,5 @@ def leader_settings(session: Session, exact: bool, n_flocks: int) -> LeaderSetti
         space.n_columns, space.n_dims, objective.batch, exact, continuity.cycle_s, continuity.stale_window,
         continuity.suspect_after_s, continuity.lost_after_s,
         penalty=penalty,
-        speed_exponent=config.swarm.search.speed_exponent, n_evaluations=share,
+        speed_exponent=config.swarm.search.speed_exponent, n_evaluations=share, has_others=n_flocks > 1,
     )  # fmt: skip

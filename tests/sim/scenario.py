@@ -92,6 +92,7 @@ def build(
     settings = LeaderSettings(
         space.n_columns, space.n_dims, batch, exact, suspect_after_s=suspect_after_s, lost_after_s=lost_after_s,
         patience_s=patience_s, speed_exponent=made.swarm.search.speed_exponent,
+        has_others=len(placed.flocks) > 1,
     )  # fmt: skip
     snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in disk.groups.items()}
     machines[0][Role.ROOT] = Root(0, placed.leaders, root_settings, 0.0, tally=tally, snapshots=snapshots, redo=redo)
@@ -100,7 +101,8 @@ def build(
         args = (space, made.swarm.search, seed, flock.number, batch)
         searcher = Flock.restore(saved, *args) if saved else Flock(*args)
         machines[flock.leader][Role.LEADER] = Leader(
-            flock.leader, flock.number, 0, flock.workers, searcher, settings, 0.0, carry=carry
+            flock.leader, flock.number, 0, flock.workers, searcher, settings, 0.0, carry=carry,
+            leaders=placed.leaders,
         )
         for rank in flock.workers:
             machines[rank][Role.WORKER] = _worker(rank, flock, space, patience_s)

@@ -147,6 +147,25 @@ def test_a_run_that_was_suspended_as_a_whole_loses_nobody() -> None:
     assert alone.disk.tally.counts[Status.OK] == 500 and alone.disk.tally.counts[Status.LOST] == 0
 
 
+def test_flocks_go_on_and_improve_each_other_while_the_root_is_away() -> None:
+    """The root stands still from second 3 to 9; what any flock finds meanwhile all know two rounds of gossip later."""
+    cluster = build(40, evaluations=60_000, mean_s=0.1, flock_size=12)
+    leaders = [machines[Role.LEADER] for machines in cluster.machines.values() if Role.LEADER in machines]
+    assert len(leaders) == 3
+    found: list[float] = []
+    cluster.queue.at(3.0, lambda: cluster.pause(0, 6.0))
+    cluster.queue.at(6.5, lambda: found.extend(leader.sender.account.cost for leader in leaders))
+    known: list[float] = []
+    cluster.queue.at(8.9, lambda: known.extend(leader.rumours.best.cost for leader in leaders))
+    cluster.run(until_s=12.0)
+    assert max(known) <= min(found)
+    rows = np.concatenate(cluster.disk.records)
+    n_before, n_away = (((rows["t_end_s"] > at) & (rows["t_end_s"] <= at + 2.0)).sum() for at in (0.9, 5.0))
+    assert n_away > 0.9 * n_before
+    said = [line for line in cluster.logs if "is silent: flock" in line or "is back: what is known" in line]
+    assert len(said) == 6
+
+
 def test_a_dead_leader_stops_the_run_and_its_workers_leave_by_themselves() -> None:
     cluster = build(40, evaluations=5000, mean_s=0.05, suspect_after_s=0.5, lost_after_s=2.0, patience_s=5.0)
     leader = 14

@@ -89,4 +89,4 @@ class Driver:
 
 
 def ids(start: int, stop: int) -> Lease:
-    return Lease(0, np.array([[start, stop]]))
+    return Lease(0, -1, np.array([[start, stop]]))

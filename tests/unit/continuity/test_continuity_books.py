@@ -180,39 +180,47 @@ def test_what_a_batch_system_should_start_again() -> None:
     assert not BudgetRule(walltime_s=1.0).resumable(Reason.WALLTIME), "then the wall time is the budget"
 
 
-def _granted(leases: Leases, n_done: int) -> dict[int, list[list[int]]]:
-    return {leader: lease.ranges.tolist() for leader, lease in leases.grant(n_done)}
+def _granted(leases: Leases, n_done: int, done_by: dict[int, int]) -> dict[int, list[list[int]]]:
+    return {leader: lease.ranges.tolist() for leader, lease in leases.grant(n_done, done_by)}
 
 
 def test_leases_fill_holes_first_and_end_at_the_budget() -> None:
-    leases = Leases(IdRanges([(2, 4), (6, 8)]), Redo(), 12, 1, exact=True)
+    leases = Leases(IdRanges([(2, 4), (6, 8)]), Redo(), 12, exact=True)
     leases.want(0, 5)
-    assert _granted(leases, 4) == {0: [[0, 2], [4, 6], [8, 9]]}
+    assert _granted(leases, 4, {0: 4}) == {0: [[0, 2], [4, 6], [8, 9]]}
     leases.want(0, 50)
-    assert _granted(leases, 9) == {0: [[9, 12]]}
+    assert _granted(leases, 9, {0: 9}) == {0: [[9, 12]]}
     leases.want(0, 1)
-    assert _granted(leases, 12) == {0: []}, "an exact round is told that there are no more"
+    assert _granted(leases, 12, {0: 12}) == {0: []}, "an exact round is told that there are no more"
 
 
 def test_shares_get_smaller_and_those_without_wait() -> None:
-    leases = Leases(IdRanges(), Redo(), 40, 2, exact=False)
+    leases = Leases(IdRanges(), Redo(), 40, exact=False)
     sizes = []
     for n_done in (0, 20, 36, 39):
         leases.want(1, 100)
-        ((start, stop),) = _granted(leases, n_done)[1]
+        ((start, stop),) = _granted(leases, n_done, {1: n_done // 2, 2: n_done // 2})[1]
         sizes.append(stop - start)
     assert sizes == [10, 5, 1, 1]
-    no_budget = Leases(IdRanges(), Redo(), None, 2, exact=False)
+    no_budget = Leases(IdRanges(), Redo(), None, exact=False)
     no_budget.want(1, 100)
-    assert _granted(no_budget, 0) == {1: [[0, 100]]}
-    used_up = Leases(IdRanges([(0, 40)]), Redo(), 40, 2, exact=False)
+    assert _granted(no_budget, 0, {1: 0, 2: 0}) == {1: [[0, 100]]}
+    used_up = Leases(IdRanges([(0, 40)]), Redo(), 40, exact=False)
     used_up.want(1, 3)
-    assert _granted(used_up, 40) == {}
+    assert _granted(used_up, 40, {1: 20, 2: 20}) == {}
+
+
+def test_a_fast_flock_gets_more_of_what_is_left() -> None:
+    leases = Leases(IdRanges([(0, 78)]), Redo(), 178, exact=False)
+    for leader, n_left in ((1, 25), (2, 75)):
+        leases.want(leader, 100)
+        ((_, lease),) = leases.grant(78, {1: 19, 2: 59})
+        assert (lease.n_left, int(lease.ranges[0, 1] - lease.ranges[0, 0])) == (n_left, n_left // 2)
 
 
 def test_repetitions_are_leased_before_new_ids() -> None:
-    leases = Leases(IdRanges([(0, 5)]), Redo(np.array([3]), np.zeros((1, 2))), 6, 1, exact=False)
+    leases = Leases(IdRanges([(0, 5)]), Redo(np.array([3]), np.zeros((1, 2))), 6, exact=False)
     leases.want(0, 2)
-    assert _granted(leases, 5) == {0: [[3, 4]]}
+    assert _granted(leases, 5, {0: 0}) == {0: [[3, 4]]}
     leases.want(0, 2)
-    assert _granted(leases, 5) == {0: [[5, 6]]}
+    assert _granted(leases, 5, {0: 0}) == {0: [[5, 6]]}

@@ -105,7 +105,7 @@ def test_bad_text_raises() -> None:
 
 def test_defaults_and_decoded_arrays_are_read_only() -> None:
     assert decode(encode(Hello(3))) == Hello(3, 1)
-    lease = decode(encode(Lease(0, np.array([[0, 5]]))))
+    lease = decode(encode(Lease(0, -1, np.array([[0, 5]]))))
     assert isinstance(lease, Lease) and lease.ranges.tolist() == [[0, 5]] and lease.positions.size == 0
     order = decode(encode(Order(1, 2, 0, 2, 9, 1, np.ones((2, 3)))))
     assert isinstance(order, Order) and not order.positions.flags.writeable

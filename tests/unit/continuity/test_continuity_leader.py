@@ -170,7 +170,7 @@ def test_who_was_lost_while_idle_gets_orders_again(drive: Driver) -> None:
 def test_repetitions_of_a_lost_worker_are_repeated(drive: Driver) -> None:
     drive.hello()
     point = np.array([[0.1, 0.2]])
-    drive(Lease(3, np.array([[5, 6]]), point))
+    drive(Lease(3, -1, np.array([[5, 6]]), point))
     (rank,) = drive.running
     other = 3 - rank
     assert drive.running[rank].attempt == 3
