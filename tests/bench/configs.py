@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from throughput import BIN, launch
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 RANKS = (1, 2, 3, 5, 9)
+LIMIT_S = 300
 
 
 def expected(config: Path) -> float:
@@ -58,7 +60,12 @@ def main() -> None:
                         str(BIN / "osprey"), "run", str(config), "--out", f"{folder}/run", "--format", "json", "-q",
                         "--set", f"seed={seed}",
                     ]  # fmt: skip
-                    result = json.loads(launch(n_ranks, command, 300).splitlines()[-1])
+                    try:
+                        result = json.loads(launch(n_ranks, command, LIMIT_S).splitlines()[-1])
+                    except subprocess.TimeoutExpired as error:
+                        print(f"{config.stem}, seed {seed}, has not ended in {LIMIT_S} s: {error.stderr!r}", flush=True)
+                        costs.append(float("inf"))
+                        continue
                 if result["n_evaluations"] != n:
                     print(f"{config.stem}: {result['n_evaluations']} evaluations, {n} were asked for")
                     failed = True
@@ -68,7 +75,7 @@ def main() -> None:
             failed |= reached < 0.9 * len(costs)
             print(
                 f"{config.stem:18s} {n_ranks:2d} ranks  {reached:2d}/{len(costs)} reach {bound:g}, "
-                f"worst {max(costs):.6g}, longest {max(walls):.1f} s",
+                f"worst {max(costs):.6g}, longest {max(walls, default=0.0):.1f} s",
                 flush=True,
             )
     sys.exit(1 if failed else 0)
