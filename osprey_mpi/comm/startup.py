@@ -19,6 +19,7 @@ from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
 from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch, unstarted
 from osprey_mpi.comm.mail import Mail
+from osprey_mpi.comm.siblings import SiblingWatch
 from osprey_mpi.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def start(*, keep: bool = False) -> World:
     tolerant = _TOLERANT_DEFAULTS if fault_tolerance("Open MPI") == "ulfm" else {}
     for name, value in (_OPEN_MPI_DEFAULTS | tolerant).items():
         os.environ.setdefault(name, value)
-    with Watchdog(START_LIMIT_S, _hints(launch)):
+    siblings = SiblingWatch() if tolerant else contextlib.nullcontext()
+    with Watchdog(START_LIMIT_S, _hints(launch)), siblings:
         return _init(launch, keep)
 
 

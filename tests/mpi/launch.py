@@ -155,9 +155,10 @@ def launch(
     cwd: Path,
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
+    launcher: Sequence[str] = (),
 ) -> Completed:
-    """Run `argv` on `n` ranks to its end; n = 1 means without a launcher."""
-    with Launch(n, argv, cwd=cwd, env=env) as running:
+    """Run `argv` on `n` ranks to its end; n = 1 means without a launcher. launcher: more arguments for it."""
+    with Launch(n, argv, cwd=cwd, env=env, launcher=launcher) as running:
         return running.wait(timeout_s)
 
 

@@ -65,6 +65,26 @@ def test_a_rank_that_does_not_join_is_not_waited_for_in_silence(case: Problem) -
     assert done.rc == 4 and "osprey: MPI did not start within 2 s" in done.stderr, done
 
 
+DOOMED = """\
+import os, signal, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+from osprey_mpi.cli import main
+main(["run", "case.yaml", "--out", "out"])
+"""
+
+
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
+def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(case: Problem) -> None:
+    """MPI that outlives lost ranks does not outlive this one: the others would wait for it without end."""
+    case.write("def f(p):\n    return p['x']")
+    (case.folder / "doomed.py").write_text(DOOMED)
+    done = launch(4, [sys.executable, "doomed.py"], cwd=case.folder, timeout_s=60, launcher=("--with-ft", "ulfm"))
+    text = "osprey: 1 of the 4 ranks on this host ended before MPI had started on all: nothing is lost, start it again"
+    assert done.rc != 0 and done.stderr.count("osprey: ") == 1 and text in done.stderr, done
+
+
 def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
     """M3. A run of one process needs no MPI either; under a launcher the message says what to install."""
     blocked = tmp_path_factory.mktemp("blocked")
