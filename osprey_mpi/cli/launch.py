@@ -48,6 +48,7 @@ def launch_command(
     from osprey_mpi.cli.output import write_bytes
     from osprey_mpi.supervise.lines import find_launcher
     from osprey_mpi.supervise.restart import RestartPolicy
+    from osprey_mpi.supervise.slurm import Allocation
     from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, spec_of
 
     default = 1 if launcher is Kind.NONE else default_ranks(os.environ)
@@ -62,7 +63,9 @@ def launch_command(
         sys.stderr.write(f"osprey launch: {text}\n")
         sys.stderr.flush()
 
-    code, output = Supervisor(spec, found, policy, say).run(os.environ)
+    is_in_job = "SLURM_JOB_ID" in os.environ and found.kind is not Kind.NONE
+    allocation = Allocation(os.environ, n_ranks, say) if is_in_job else None
+    code, output = Supervisor(spec, found, policy, say, allocation).run(os.environ)
     try:
         write_bytes([output])
     except BrokenPipeError:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from osprey_mpi.errors import EnvironmentFault, UsageError
 from osprey_mpi.supervise.programs import beside_python, output, tolerates
+from osprey_mpi.supervise.slurm import Hosts
 
 ASK_LIMIT_S = 30.0
 
@@ -36,19 +37,31 @@ class Launcher:
     arguments: tuple[str, ...] = ()
     tolerant: bool = False
 
-    def line(self, n_ranks: int | None, command: Sequence[str]) -> list[str]:
-        """Return the whole command line. n_ranks: None lets the launcher choose."""
+    def line(self, n_ranks: int | None, command: Sequence[str], hosts: Hosts | None = None) -> list[str]:
+        """Return the whole command line. n_ranks: None lets the launcher choose. hosts: instead, these of the job."""
         if self.kind is Kind.NONE:
             return list(command)
+        if hosts is not None:
+            n_ranks = hosts.n_ranks
         count = [] if n_ranks is None else ["-n", str(n_ranks)]
+        if hosts is not None:
+            count += {
+                Kind.OPEN_MPI: ["--host", str(hosts)],
+                Kind.MPICH: ["-hosts", str(hosts)],
+                Kind.SRUN: [f"--nodes={len(hosts.ranks)}", f"--nodelist={','.join(hosts.ranks)}", "--overlap"],
+            }[self.kind]
         # A step that has lost a task goes on with the rest of them for ever, unless told otherwise.
         own = ["--kill-on-bad-exit=1"] if self.kind is Kind.SRUN else []
         if self.tolerant and "--with-ft" not in self.arguments:
             own = ["--with-ft", "ulfm"]
         return [self.path, *count, *own, *self.arguments, *command]
 
-    def environment(self, environ: Mapping[str, str], n_ranks: int | None, n_cores: int) -> dict[str, str]:
+    def environment(
+        self, environ: Mapping[str, str], n_ranks: int | None, n_cores: int, hosts: Hosts | None = None
+    ) -> dict[str, str]:
         """Return the environment of the launch: where Open MPI needs to be told to, it takes root and more ranks."""
+        if hosts is not None:
+            environ = hosts.environment(environ)
         extra: dict[str, str] = {}
         if self.kind is Kind.OPEN_MPI:
             if os.geteuid() == 0:

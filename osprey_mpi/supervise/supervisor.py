@@ -30,6 +30,7 @@ from osprey_mpi.storage.status import State
 from osprey_mpi.supervise.leftovers import MARK, end_marked
 from osprey_mpi.supervise.lines import Launcher
 from osprey_mpi.supervise.restart import End, Ended, RestartPolicy
+from osprey_mpi.supervise.slurm import Allocation
 from osprey_mpi.words import counted
 
 LOOK_S = 0.05
@@ -54,10 +55,14 @@ class LaunchSpec:
 
 
 class Supervisor:
-    """Keep one run going. say: gets a sentence for every launch."""
+    """Keep one run going. say: gets a sentence for every launch. allocation: the Slurm job that the launches are in."""
 
-    def __init__(self, spec: LaunchSpec, launcher: Launcher, policy: RestartPolicy, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, spec: LaunchSpec, launcher: Launcher, policy: RestartPolicy, say: Callable[[str], None],
+        allocation: Allocation | None = None,
+    ) -> None:  # fmt: skip
         self._spec, self._launcher, self._policy, self._say = spec, launcher, policy, say
+        self._allocation = allocation
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = ""
         # A run in the folder that is to be replaced is not ours.
@@ -89,8 +94,9 @@ class Supervisor:
 
     def _launch(self, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[int, bytes]:
         n_ranks = self._spec.n_ranks
-        line = self._launcher.line(n_ranks, [sys.executable, "-m", "osprey_mpi", *arguments])
-        environment = self._launcher.environment(environ, n_ranks, len(os.sched_getaffinity(0)))
+        hosts = None if self._allocation is None else self._allocation.left(call=self._policy.n > 0)
+        line = self._launcher.line(n_ranks, [sys.executable, "-m", "osprey_mpi", *arguments], hosts)
+        environment = self._launcher.environment(environ, n_ranks, len(os.sched_getaffinity(0)), hosts)
         environment[MARK] = self._mark = uuid.uuid4().hex
         # A file, because the end of a pipe would not come before that of everything that the launcher leaves behind.
         # A session of its own: the terminal's Ctrl-C would reach the launcher as SIGINT, and end the ranks.
