@@ -57,7 +57,7 @@ def launch_command(
         options=("--format", str(format), *(["-q"] if quiet else [])), overwrite=overwrite,
     )  # fmt: skip
     found = find_launcher(launcher, split_arguments(launcher_arguments), spec.n_ranks)
-    policy = RestartPolicy(most, evaluations_done(spec.folder) if resume is not None else 0)
+    policy = RestartPolicy(most, evaluations_done(spec.folder, os.environ) if resume is not None else 0)
 
     def say(text: str) -> None:
         sys.stderr.write(f"osprey launch: {text}\n")

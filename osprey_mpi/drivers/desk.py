@@ -63,6 +63,7 @@ class Desk:
         tally = self.root.tally
         seen = (tally.n_evaluations, dict(tally.counts), tally.best)
         try:
+            self.folder.refuse_taken()
             self._write_rows(action)
         except StorageError as error:
             return Appended(action.serial, str(error))
@@ -118,6 +119,7 @@ class Desk:
         """Write a checkpoint; without one the run goes on, and says so."""
         meta = {**action.meta, "life": self.folder.life}
         try:
+            self.folder.refuse_taken()
             write_checkpoint(self.folder.path, action.groups, meta, self.config.checkpoint.keep)
             self._heal("checkpoint.h5")
         except StorageError as error:
@@ -185,14 +187,15 @@ class Desk:
         """Give the result, then merge the segments into results.h5; each whatever becomes of the other.
 
         A run that is done has another exit code without them. One that stopped has not: a resume makes them, unless
-        the folder itself is gone.
+        the folder itself is gone, or another's.
         """
         if not self.folder.is_there:
-            self._say(f"{self.folder.path} was removed while the run went on: this result is all that is left of it")
-            self._n_counted = self._n_written  # there is nothing to count anew
-            result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, ExitCode.ENVIRONMENT)
-            self._try("the result was not printed", lambda: self._give(result))
-            return Concluded(ExitCode.ENVIRONMENT)
+            text = f"{self.folder.path} was removed while the run went on: this result is all that is left of it"
+            return self._conclude_without(text)
+        try:
+            self.folder.refuse_taken()
+        except StorageError as error:
+            return self._conclude_without(str(error))
         result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, action.exit_code)
         is_given = self._try("the result was not printed", lambda: self._give(result))
         self._try("the segment was not closed", self.segment.close)
@@ -203,6 +206,14 @@ class Desk:
         if (is_given and is_merged) or action.exit_code != ExitCode.DONE:
             return Concluded(action.exit_code)
         self._try("the end of this life was not noted", lambda: self.folder.end_life(ExitCode.ENVIRONMENT))
+        return Concluded(ExitCode.ENVIRONMENT)
+
+    def _conclude_without(self, text: str) -> Concluded:
+        """Give the result, and touch no file."""
+        self._say(text)
+        self._n_counted = self._n_written  # there is nothing to count anew
+        result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, ExitCode.ENVIRONMENT)
+        self._try("the result was not printed", lambda: self._give(result))
         return Concluded(ExitCode.ENVIRONMENT)
 
     def _give(self, result: RunResult) -> None:

@@ -111,15 +111,23 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
 
 
 def _open(world: World, request: Request, past: Past) -> Opened:
+    if past.out is not None:
+        from osprey_mpi.storage.folder import RunFolder
+
+        _refuse_left_out(world, past, RunFolder.peek(past.out).life)
     try:
         opened = open_run(request)
     except FolderInUse as error:
         if world.epoch > 0:
             leave(world, str(error))
         raise
-    if 0 < past.newest_life < opened.life - 1:
-        leave(world, "the others have gone on with it")
+    _refuse_left_out(world, past, opened.life - 1)
     return opened
+
+
+def _refuse_left_out(world: World, past: Past, newest_life: int) -> None:
+    if 0 < past.newest_life < newest_life:
+        leave(world, "the others have gone on with it")
 
 
 def _charter(opened: Opened) -> Charter:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
 from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
-from osprey_mpi.storage.lock import WAIT_S, FolderLock, describe, is_alive, is_held, read_holder
+from osprey_mpi.storage.lock import LAUNCH, WAIT_S, FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
 from osprey_mpi.storage.status import RunStatus, State, plain, read_status, write_status
@@ -211,13 +211,21 @@ class RunFolder:
         """Delete results.h5; all that is in it is in the segments."""
         discard(self.path / "results.h5")
 
+    def refuse_taken(self) -> None:
+        """Raise StorageError if another life has taken the folder since: what it writes must stay."""
+        holder = {} if self._lock is None else self._lock.successor()
+        if holder:
+            raise StorageError(f"{describe(holder)} has taken {self.path} over: life {self.life} writes no more to it")
+
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Replace a JSON file in the folder in one durable step. NaN and infinities become null."""
+        self.refuse_taken()
         text = json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
         write_atomic(self.path / name, (text + "\n").encode())
 
     def write_status(self, status: RunStatus) -> None:
         """Replace status.json."""
+        self.refuse_taken()
         write_status(self.path, status)
 
     def observe(self, now_unix_s: float | None = None) -> tuple[RunStatus | None, State]:
@@ -226,9 +234,7 @@ class RunFolder:
         A run that says it is active is INTERRUPTED when its lock is free: its processes are gone.
         """
         status = read_status(self.path)
-        holder = read_holder(self.path / ".lock")
-        held = is_held(self.path / ".lock")
-        held = is_alive(holder) if held is None else held
+        holder, held = self.last_holder, self.is_held()
         if status is None or (held and int(holder.get("life", 0)) > status.life):
             return status, State.STARTING if held else State.INTERRUPTED
         if held or not status.state.is_active:
@@ -238,9 +244,19 @@ class RunFolder:
         age_s = (time.time() if now_unix_s is None else now_unix_s) - status.updated_unix_s
         return status, status.state if elsewhere and age_s < _SILENT_S else State.INTERRUPTED
 
+    def is_held(self) -> bool:
+        """Tell whether a process has the folder, as far as this host can know."""
+        held = is_held(self.path / ".lock")
+        return is_alive(self.last_holder) if held is None else held
+
+    @property
+    def last_holder(self) -> Mapping[str, Any]:
+        """Return who has or last had the folder: host, pid, life, launch, started_unix_s; empty if nobody."""
+        return read_holder(self.path / ".lock")
+
     def holder(self) -> str:
-        """Return who has or last had the folder."""
-        return describe(read_holder(self.path / ".lock"))
+        """Return who has or last had the folder, for a message."""
+        return describe(self.last_holder)
 
 
 def _digest(run: Mapping[str, Any]) -> str:
@@ -249,7 +265,10 @@ def _digest(run: Mapping[str, Any]) -> str:
 
 
 def _holder(life: int) -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "life": life, "started_unix_s": time.time()}
+    launch = os.environ.get(LAUNCH, "")
+    return {
+        "host": socket.gethostname(), "pid": os.getpid(), "life": life, "launch": launch, "started_unix_s": time.time()
+    }  # fmt: skip
 
 
 def _new_run(config: Config) -> dict[str, Any]:

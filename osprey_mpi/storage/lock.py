@@ -1,4 +1,8 @@
-"""Hold a run folder for one run at a time."""
+"""Hold a run folder for one run at a time.
+
+The lock keeps a second run out where it works across hosts. Where it does not, or was given to another after a host was
+cut off, the text in `.lock` is the fence: who finds there what another has written must write nothing more.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,15 @@ from osprey_mpi.errors import EnvironmentFault, FolderInUse, UsageError
 from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, 524)
+LAUNCH = "OSPREY_LAUNCH"  # the environment variable by which `osprey launch` marks all that it starts
 WAIT_S = 0.3  # `status` tries the lock for a few microseconds; who starts a run must not be refused for that
 
 
 class FolderLock:
     """Own the file `.lock`, exclusively, until `release` or the end of the process."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, path: Path, holder: Mapping[str, Any]) -> None:
+        self._fd, self._path, self._holder = fd, path, holder
         # The lock belongs to the open file, which a forked child shares: it must not outlive its owner in a child.
         this = weakref.ref(self)
 
@@ -58,7 +63,12 @@ class FolderLock:
         except (UsageError, EnvironmentFault):
             os.close(fd)
             raise
-        return cls(fd)
+        return cls(fd, path, json.loads(data))
+
+    def successor(self) -> Mapping[str, Any]:
+        """Return who has taken the folder since, empty if nobody has."""
+        holder = read_holder(self._path)
+        return {} if holder == self._holder else holder
 
     def release(self) -> None:
         """Give the folder free; the file stays and says who had it last."""

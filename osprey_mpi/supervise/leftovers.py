@@ -8,7 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-MARK = "OSPREY_LAUNCH"  # ranks and all that they start inherit it
+from osprey_mpi.storage.lock import LAUNCH
+
+MARK = LAUNCH  # ranks and all that they start inherit it
 LOOK_S = 0.05
 _PROCESSES = Path("/proc")
 

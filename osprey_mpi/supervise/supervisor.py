@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from types import FrameType
 
 from osprey_mpi.errors import EnvironmentFault, ExitCode, UsageError
 from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.lock import read_holder
 from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.status import State
 from osprey_mpi.supervise.leftovers import MARK, end_marked
@@ -39,6 +41,8 @@ WATCH_S = 1.0
 OVER_S = 30.0
 # Ranks outlive a launcher that was killed by moments; one that holds the folder longer is ended.
 LET_GO_S = 5.0
+# A lock of a host that is gone: some network file systems give it free only when the host's lease has run out.
+LEASE_S = 120.0
 # What the first, the second and every further signal becomes for the launcher.
 PASSED_ON = (signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -64,9 +68,10 @@ class Supervisor:
         self._spec, self._launcher, self._policy, self._say = spec, launcher, policy, say
         self._allocation = allocation
         self._process: subprocess.Popen[bytes] | None = None
-        self._mark = ""
+        self._marks: list[str] = []  # of our launches, the newest last
         # A run in the folder that is to be replaced is not ours.
         self._replaced = None if spec.first == spec.resume else _identity(spec.folder)
+        self._before = _launch_of(spec.folder)
         self._n_asked = 0
 
     def run(self, environ: Mapping[str, str]) -> tuple[int, bytes]:
@@ -97,7 +102,8 @@ class Supervisor:
         hosts = None if self._allocation is None else self._allocation.left(call=self._policy.n > 0)
         line = self._launcher.line(n_ranks, [sys.executable, "-m", "osprey_mpi", *arguments], hosts)
         environment = self._launcher.environment(environ, n_ranks, len(os.sched_getaffinity(0)), hosts)
-        environment[MARK] = self._mark = uuid.uuid4().hex
+        self._marks.append(uuid.uuid4().hex)
+        environment[MARK] = self._marks[-1]
         # A file, because the end of a pipe would not come before that of everything that the launcher leaves behind.
         # A session of its own: the terminal's Ctrl-C would reach the launcher as SIGINT, and end the ranks.
         with tempfile.TemporaryFile() as output:
@@ -138,30 +144,42 @@ class Supervisor:
         return _identity(self._spec.folder) not in (None, self._replaced)
 
     def _look(self, code: int) -> Ended:
-        """Look at the run's files once nobody of this launch is left."""
+        """Look at the run's files once nobody of this launch is left. Raises EnvironmentFault if it is not ours now."""
         if not self._has_run():
-            end_marked(self._mark)
+            end_marked(self._marks[-1])
             return Ended(code, None, 0)
         folder = RunFolder.peek(self._spec.folder)
-        deadline = time.monotonic() + LET_GO_S
-        while folder.observe()[1].is_active and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-        n_left = end_marked(self._mark, LET_GO_S)
-        if n_left:
+        wait_until_free(folder, LET_GO_S)
+        if n_left := end_marked(self._marks[-1], LET_GO_S):
             self._say(f"{counted(n_left, 'process', 'processes')} outlived the launcher and had to be ended")
-        deadline = time.monotonic() + LET_GO_S
-        while (seen := folder.observe())[1].is_active:
-            if time.monotonic() > deadline:
-                raise EnvironmentFault(
-                    f"{folder.path} is still in use by {folder.holder()}, {2 * LET_GO_S:g} s after the launcher ended "
-                    f"with {code}: go on with `osprey launch --resume {folder.path}` when that process is gone"
-                )
-            time.sleep(LOOK_S)
-        status, state = seen
+        if _launch_of(folder.path) not in {"", self._before, *self._marks}:
+            raise EnvironmentFault(f"{folder.holder()} has taken {folder.path} over: leaving it to that launch")
+        is_elsewhere = folder.last_holder.get("host") != socket.gethostname()
+        if not wait_until_free(folder, LEASE_S if is_elsewhere else LET_GO_S):
+            raise EnvironmentFault(
+                f"{folder.path} is still in use by {folder.holder()} long after the launcher ended with {code}: "
+                f"go on with `osprey launch --resume {folder.path}` when that process is gone"
+            )
+        status, state = folder.observe()
         n_evaluations = read_run(folder.path).n_evaluations
         if status is None:
             return Ended(code, state, n_evaluations)
         return Ended(code, state, n_evaluations, status.reason, status.exit_code)
+
+
+def wait_until_free(folder: RunFolder, limit_s: float) -> bool:
+    """Wait until no process has a folder; return whether that is so."""
+    deadline = time.monotonic() + limit_s
+    while folder.is_held():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _launch_of(folder: Path) -> str:
+    """Return the mark of the launch that took a folder last, '' where there is none."""
+    return str(read_holder(folder / ".lock").get("launch", ""))
 
 
 def _identity(folder: Path) -> float | None:
@@ -172,11 +190,13 @@ def _identity(folder: Path) -> float | None:
         return None
 
 
-def evaluations_done(folder: Path) -> int:
-    """Return how many evaluations a run has on disk. Raises UsageError if the folder holds none, or it is in use."""
+def evaluations_done(folder: Path, environ: Mapping[str, str]) -> int:
+    """Return how many evaluations a run has on disk. Raises UsageError if the folder holds none, or it is in use.
+
+    In a job that was requeued the host that had the folder may be gone: its lock is waited for.
+    """
     run = RunFolder.peek(folder)
-    _, state = run.observe()
-    if state.is_active:
+    if not wait_until_free(run, LEASE_S if environ.get("SLURM_RESTART_COUNT", "0") != "0" else 0.0):
         raise UsageError(f"{run.path} is in use by {run.holder()}")
     return read_run(run.path).n_evaluations
 

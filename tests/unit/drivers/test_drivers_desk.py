@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -260,3 +261,19 @@ def test_of_a_run_whose_folder_is_removed_the_result_is_left(office: Office) -> 
     (warning,) = office.warnings
     assert warning == f"{office.folder.path} was removed while the run went on: this result is all that is left of it"
     assert [result.exit_code for result in office.results] == [4] and not office.folder.path.exists()
+
+
+def test_a_run_that_another_launch_has_taken_over_is_left_to_it(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are not called durable, its search is no checkpoint, and the files of the other stay."""
+    office.desk.append(append_of(4))
+    monkeypatch.setattr(fcntl, "flock", lambda fd, operation: None)
+    with RunFolder.open(office.folder.path) as other:
+        (other.path / "results.h5").write_bytes(b"of the other")
+        before = {path: path.read_bytes() for path in other.path.rglob("*") if path.is_file()}
+        assert "(life 2) has taken" in office.desk.append(append_of(8, 2)).error
+        office.desk.write_checkpoint(WriteCheckpoint({}, {}))
+        office.desk.write_status(WriteStatus("stopped", 75, "trouble"))
+        assert office.desk.conclude(Conclude(75)) == Concluded(4)
+        assert {path: path.read_bytes() for path in other.path.rglob("*") if path.is_file()} == before

@@ -382,3 +382,42 @@ def test_a_run_that_goes_on_has_no_results_of_before(tmp_path: Path, config: Con
         assert (folder.path / "results.h5").exists(), "it is not sure yet that the run goes on"
         folder.begin_life(1)
         assert not (folder.path / "results.h5").exists()
+
+
+def test_who_was_cut_off_writes_nothing_more(tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts whose locks do not reach each other: the one that came later has the run."""
+    path = tmp_path / "run"
+    monkeypatch.setattr(fcntl, "flock", lambda fd, operation: None)
+    with RunFolder.create(path, config) as old:
+        old.begin_life(4)
+        old.write_status(RunStatus(State.RUNNING, life=1))
+        monkeypatch.setenv("OSPREY_LAUNCH", "second")
+        with RunFolder.open(path) as new:
+            assert (new.life, new.last_holder["launch"]) == (2, "second")
+            new.begin_life(2)
+            new.write_status(RunStatus(State.RUNNING, life=2))
+            before = {name: (path / name).read_bytes() for name in ("run.json", "status.json")}
+            for write in (
+                lambda: old.write_status(RunStatus(State.STOPPED, life=1)),
+                lambda: old.end_life(75),
+                old.refuse_taken,
+            ):
+                with pytest.raises(StorageError, match=r"on .* \(life 2\) has taken .*: life 1 writes no more"):
+                    write()
+            assert before == {name: (path / name).read_bytes() for name in before}
+            new.end_life(0)
+
+
+def test_a_life_that_had_not_begun_is_cut_off_too(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has left no trace, so that the next one has its number."""
+    path = tmp_path / "run"
+    RunFolder.create(path, config).close()
+    monkeypatch.setattr(fcntl, "flock", lambda fd, operation: None)
+    with RunFolder.open(path) as old, RunFolder.open(path) as new:
+        assert old.life == new.life == 1
+        new.begin_life(2)
+        with pytest.raises(StorageError, match="has taken"):
+            old.begin_life(4)
+        assert [life["n_ranks"] for life in new.run["lives"]] == [2]
