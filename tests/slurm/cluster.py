@@ -54,7 +54,7 @@ MessageTimeout=5
 TCPTimeout=1
 KillWait=3
 NodeName=n[1-{n}] NodeAddr=198.18.0.[1-{n}] CPUs=2 RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=n[1-{n}] Default=YES MaxTime=60 State=UP
+PartitionName=all Nodes=n[1-{n}] Default=YES MaxTime=INFINITE State=UP
 """
 _CONTROL = """\
 hostname control; mount --bind "$1/hosts" /etc/hosts
@@ -64,7 +64,10 @@ munged --key-file="$1/munge.key" --socket="$1/munge.sock" --pid-file="$1/munged.
 slurmctld -c -D & touch "$1/ready"
 trap 'exit 0' TERM; wait
 """
+# Slurm's PMIx plugin opens libpmix.so, a name that Debian has in libpmix-dev alone: the nodes see it, nobody else.
+_PMIX = next(Path("/usr/lib").glob("*/pmix2/lib"), None)
 _NODE = """\
+[ ! -d "$1/pmix" ] || mount --bind "$1/pmix" "$3"
 hostname "n$2"; mount --bind "$1/hosts" /etc/hosts; mount -t tmpfs tmpfs /dev/shm; ip link set lo up
 until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
 ip addr add "198.18.0.$2/24" dev eth0; ip link set eth0 up
@@ -99,6 +102,9 @@ class Cluster:
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o400)
         (self.folder / "state").mkdir()
+        if _PMIX is not None and not (_PMIX / "libpmix.so").exists():
+            shutil.copytree(_PMIX, self.folder / "pmix", symlinks=True)
+            (self.folder / "pmix" / "libpmix.so").symlink_to("libpmix.so.2")
         try:
             # It ends with this process, however that ends, and all the rest with it.
             outer = ["setpriv", "--pdeathsig", "KILL", *_UNSHARE, _CONTROL, "_", str(self.folder)]
@@ -122,7 +128,7 @@ class Cluster:
 
     def boot(self, node: str) -> None:
         """Start a node."""
-        inside = [*_UNSHARE, _NODE, "_", str(self.folder), node[1:]]
+        inside = [*_UNSHARE, _NODE, "_", str(self.folder), node[1:], str(_PMIX)]
         process = self._nodes[node] = self._start(node, [*self._enter(), *inside])
         # nsenter -> unshare -> the first process of the node
         first = _child(_child(process.pid))
@@ -134,6 +140,11 @@ class Cluster:
     def kill(self, node: str) -> None:
         """Cut a node's power: all of its processes are gone at once."""
         _cut(self._nodes.pop(node))
+
+    def unplug(self, node: str) -> None:
+        """Cut a node off the network, silently: it runs on, and `kill` and `wait_until_idle` bring another."""
+        line = ["nsenter", "-t", str(self._first()), "--net", "ip", "link", "set", f"veth-{node}", "down"]
+        subprocess.run(line, check=True, timeout=10)
 
     def run(self, *command: object, timeout_s: float = 20.0, environment: dict[str, str] | None = None) -> str:
         """Run a client of Slurm and return its output."""

@@ -96,8 +96,9 @@ def test_a_job_runs_to_its_end(cluster: Cluster, tmp_path: Path) -> None:
     assert (job.status()["life"], job.status()["n_ranks"]) == (1, 6)
 
 
-def test_a_lost_node_is_left_out(cluster: Cluster, tmp_path: Path) -> None:
-    job = Job(cluster, tmp_path, 600, 0.05, LAUNCHER="openmpi")
+@pytest.mark.parametrize("launcher", ["openmpi", "srun"])
+def test_a_lost_node_is_left_out(cluster: Cluster, tmp_path: Path, launcher: str) -> None:
+    job = Job(cluster, tmp_path, 600, 0.05, LAUNCHER=launcher)
     job.wait_for(100)
     cluster.kill("n2")
     facts = job.wait(80)
@@ -118,8 +119,8 @@ def test_without_its_first_node_the_job_is_requeued(cluster: Cluster, tmp_path: 
 
 
 def test_the_time_limit_is_reached_twice(cluster: Cluster, tmp_path: Path) -> None:
-    job = Job(cluster, tmp_path, 1000, 0.2, "--time=1", "--signal=B:USR1@40", LAUNCHER="openmpi")
-    facts = job.wait(150)
-    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "2"), job.told()
+    job = Job(cluster, tmp_path, 1500, 0.2, "--time=1", "--signal=B:USR1@40", LAUNCHER="openmpi")
+    facts = job.wait(200)  # 20 to 30 s of each minute are left before the signal, which is 500 to 700 evaluations
+    assert facts["JobState"] == "COMPLETED" and int(facts["Restarts"]) >= 2, job.told()
     job.assert_complete()
-    assert job.status()["life"] == 3
+    assert job.status()["life"] == int(facts["Restarts"]) + 1
