@@ -15,9 +15,9 @@ from osprey_mpi.config.parameters import INTEGER_LIMIT
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Best, Delta
-from osprey_mpi.continuity.records import FINAL, Status
+from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
-from osprey_mpi.continuity.rows import RowBuffer
+from osprey_mpi.continuity.rescue import Attempts, attempts_in, rescue
 from osprey_mpi.continuity.tally import BestRow, Tally
 from osprey_mpi.drivers.check import constraint_notes
 from osprey_mpi.errors import ConfigError, UsageError
@@ -47,7 +47,7 @@ class Opened:
     best: Best | None = None
     snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
     redo: Redo = field(default_factory=Redo)
-    attempts: set[tuple[int, int]] = field(default_factory=set)  # on disk beside each evaluation's first: (id, number)
+    attempts: Attempts = field(default_factory=set)  # on disk beside each evaluation's first
     wall_before_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -75,26 +75,14 @@ class Opened:
         """
         from osprey_mpi.storage.segment import Segment
 
-        space, tally = Space(self.config.parameters, self.config.constraints), self.tally
-        rows = RowBuffer(space.n_columns)
-        for delta in sorted(held, key=lambda delta: -len(delta.pieces)):  # a leader's holds those of its workers
-            if self._is_news(delta):
-                tally.enter(delta.pieces, delta.records, delta.values)
-                self.attempts |= attempts_in(delta.records)
-                rows.add(delta)
+        space = Space(self.config.parameters, self.config.constraints)
+        rows = rescue(held, self.tally, self.attempts, space.n_columns)
         if not rows or self.folder is None:
             return
         Segment(self.folder.segment_path(RESCUED), space.columns, self.folder.life, RESCUED).append(*rows.batch())
-        if tally.best.id >= 0:
-            best = tally.best
+        if self.tally.best.id >= 0:
+            best = self.tally.best
             self.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
-
-    def _is_news(self, delta: Delta) -> bool:
-        """Tell whether something of a delta is not counted yet: an evaluation, or one more attempt at it."""
-        done, first = self.tally.done, delta.pieces["first"]
-        starts, stops = ((first + delta.pieces[row]).tolist() for row in ("row_start", "row_stop"))
-        is_new = any(done.gaps(start, stop) for start, stop in zip(starts, stops, strict=True))
-        return is_new or not attempts_in(delta.records) <= self.attempts
 
     def close(self) -> None:
         """Give the folder free."""
@@ -195,12 +183,6 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     if is_over := over(opened):
         opened.notes = [is_over]
     return opened
-
-
-def attempts_in(records: NDArray[Any]) -> set[tuple[int, int]]:
-    """Return (id, number) of the rows that are not an evaluation's first, or that came to nothing."""
-    beside = (records["attempt"] > 0) | ~np.isin(records["status"], FINAL)
-    return set(zip(records["id"][beside].tolist(), records["attempt"][beside].tolist(), strict=True))
 
 
 def budget_of(config: Config) -> BudgetRule:

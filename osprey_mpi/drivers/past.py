@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from osprey_mpi.comm.tree import Communicators
 from osprey_mpi.continuity.messages import Order
+from osprey_mpi.continuity.rescue import open_orders
 from osprey_mpi.device.backend import Backend
 from osprey_mpi.evaluate.task import Evaluator
 
@@ -26,8 +27,7 @@ class Kept:
 
     def open_orders(self) -> list[Order]:
         """Return what of the orders has not come back."""
-        first = [replace(order, row_start=self.rows_back) for order in self.given[:1]]
-        return [*first, *self.given[1:]]
+        return open_orders(self.given, self.rows_back)
 
 
 @dataclass(slots=True)
