@@ -20,7 +20,8 @@ Attempts = set[tuple[int, int]]  # (id, number) of rows beside each evaluation's
 def rescue(held: Iterable[Delta], tally: Tally, attempts: Attempts, n_columns: int) -> RowBuffer:
     """Enter in `tally` and `attempts` what is news in `held`; return the rows that are to go on disk."""
     rows = RowBuffer(n_columns)
-    for delta in sorted(held, key=lambda delta: -len(delta.pieces)):  # a leader's holds those of its workers
+    # A leader's holds those of its workers, and what it knows itself of lost ones: it comes first.
+    for delta in sorted(held, key=lambda delta: (len(delta.pieces), len(delta.records)), reverse=True):
         if _is_news(delta, tally, attempts):
             tally.enter(delta.pieces, delta.records, delta.values)
             attempts |= attempts_in(delta.records)

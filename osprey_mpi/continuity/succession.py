@@ -9,7 +9,8 @@ Rules
   this they join the next.
 * A roster's epoch is higher than all that its members have seen. One that is not, or that names others, counts nothing.
 * The heir waits `limit_s` after the newest loss for the others; who has not joined by then (it is stopped) is left out.
-* The others wait for the heir as long as it is not lost, but no longer than `patience_s` more.
+* The others wait for the heir as long as it is not lost, but no longer than `patience_s` more from when they asked it:
+  that some of them give up is no news of the heir, and gives the rest no more time.
 * A root that has ended the run meanwhile answers a join with its last word.
 """
 
@@ -116,8 +117,9 @@ class Succession:
         lost = set(lost) - {rank}
         self.alive = [member for member in members if member not in lost]
         self._joined: dict[int, int] = {}  # who wants to go on with this rank as root, and the newest epoch it has seen
-        self._asked: int | None = None
         self._deadline = now + limit_s
+        self._asked: int | None = None
+        self._asked_at = now
         self.is_over = False
 
     @property
@@ -164,12 +166,13 @@ class Succession:
         return [*(PostRoster(rank, epoch, members) for rank in others), *self._end(TakeUp(epoch, members))]
 
     def _follow(self, now: float) -> list[Action]:
-        if now > self._deadline + self._patience_s:
-            return self._end(Leave(f"rank {self.heir} has said nothing for {self._limit_s + self._patience_s:g} s"))
-        if self._asked == self.heir:
+        if self._asked != self.heir:
+            self._asked, self._asked_at = self.heir, now
+            return [PostJoin(self.heir, self.epoch)]
+        most_s = self._limit_s + self._patience_s
+        if now <= self._asked_at + most_s:
             return []
-        self._asked = self.heir
-        return [PostJoin(self.heir, self.epoch)]
+        return self._end(Leave(f"rank {self.heir} has said nothing for {most_s:g} s"))
 
     def _end(self, action: Action) -> list[Action]:
         self.is_over = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -56,15 +57,16 @@ class Queue:
 
 @dataclass(slots=True)
 class Network:
-    """Deliver bytes between ranks, in order per pair unless the weather says otherwise."""
+    """Deliver messages between ranks, in order per pair unless the weather says otherwise."""
 
     queue: Queue
     weather: Weather
     rng: np.random.Generator
-    deliver: Callable[[int, int, int, bytes], None]  # source, destination, tag, data
+    deliver: Callable[[int, int, int, Any], None]  # source, destination, tag, data
+    heals_at: Callable[[int, int], float] = lambda source, destination: 0.0  # when the way is open again
     _free_at: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def send(self, source: int, destination: int, tag: int, data: bytes, kind: type[Message]) -> None:
+    def send(self, source: int, destination: int, tag: int, data: Any, kind: type[Message]) -> None:
         """Send a message on its way."""
         weather, rng = self.weather, self.rng
         fragile = kind in weather.classes
@@ -77,6 +79,7 @@ class Network:
             else:
                 arrival = max(arrival, self._free_at.get((source, destination), 0.0))
                 self._free_at[source, destination] = arrival
+            arrival = max(arrival, self.heals_at(source, destination))
             self.queue.at(arrival, lambda: self.deliver(source, destination, tag, data))
 
     def is_sendable(self, rank: int) -> bool:

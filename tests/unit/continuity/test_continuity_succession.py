@@ -1,4 +1,4 @@
-"""Who goes on after a loss: one heir, one roster, an epoch above all that its members have seen, no wait without end."""
+"""Who goes on after a loss: one heir, one roster, an epoch above all that its members saw, no wait without end."""
 
 from __future__ import annotations
 
@@ -69,6 +69,14 @@ def test_a_run_that_is_over_ends_the_wait_and_so_does_time() -> None:
     silent.handle(Tick(), 0.0)
     assert silent.handle(Tick(), 930.0) == []
     assert silent.handle(Tick(), 930.1) == [Leave("rank 1 has said nothing for 930 s")]
+
+
+def test_others_that_give_up_give_the_rest_no_more_time() -> None:
+    """Else each wave of them would let the next wait for as long again."""
+    survivor = succession(3, 0)
+    survivor.handle(Tick(), 0.0)
+    survivor.handle(PeerLost(2), 929.0)
+    assert survivor.handle(Tick(), 930.1) == [Leave("rank 1 has said nothing for 930 s")]
 
 
 def test_alone_it_goes_on_at_once() -> None:

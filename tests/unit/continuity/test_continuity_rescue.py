@@ -1,0 +1,34 @@
+"""What survivors hold goes on disk once, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from protocol_helpers import piece
+
+from osprey_mpi.continuity.messages import Delta
+from osprey_mpi.continuity.records import RECORD, Status, unfinished
+from osprey_mpi.continuity.rescue import attempts_in, rescue
+from osprey_mpi.continuity.tally import Tally
+
+
+def rows(id: int, cost: float = 5.0) -> Any:
+    record = np.zeros(1, RECORD)
+    record["id"], record["cost"] = id, cost
+    return record
+
+
+def delta(id: int, *records: Any) -> Delta:
+    """Return a delta of one finished evaluation, and of further records."""
+    joined = np.concatenate(records)
+    return Delta(1, 1, 0, 0, pieces=piece(id, 1), records=joined, values=np.full((len(joined), 2), 0.25))
+
+
+def test_a_leader_that_adds_a_lost_attempt_to_what_its_worker_holds_writes_no_row_twice() -> None:
+    worker, leader = delta(5, rows(5)), delta(5, rows(5), unfinished(9, 3, 0, 0, Status.LOST))
+    for held in ([worker, leader], [leader, worker]):
+        tally, attempts = Tally(), set[tuple[int, int]]()
+        records, *_ = rescue(held, tally, attempts, 2).batch()
+        assert records["id"].tolist() == [5, 9] and attempts == attempts_in(records) == {(9, 0)}
+        assert (tally.n_evaluations, tally.counts[Status.OK], tally.counts[Status.LOST]) == (1, 1, 1)
