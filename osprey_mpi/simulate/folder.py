@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.events import Append, WriteCheckpoint
+from osprey_mpi.continuity.records import FINAL
 from osprey_mpi.continuity.rescue import Attempts, attempts_in
 from osprey_mpi.continuity.rows import RowBuffer
 from osprey_mpi.simulate.cluster import VirtualDisk
@@ -38,6 +39,7 @@ class VirtualFolder:
     attempts: Attempts = field(default_factory=set)
     checkpoints: list[tuple[float, Groups]] = field(default_factory=list)  # time, state
     _newest: Lock | None = None  # that anybody was given
+    _done: set[int] = field(default_factory=set)  # ids with a final row
     _rows: set[tuple[int, int, float]] = field(default_factory=set)  # rank, id, beginning of what is on disk
 
     def open(self, rank: int) -> Lock | None:
@@ -70,8 +72,8 @@ class VirtualFolder:
             self._rows.add(key)
         self.disk.append(action)
         self.attempts |= attempts_in(action.records)
-        tally = self.disk.tally
-        assert tally.n_evaluations == len(self.disk.costs()), "an evaluation counts that has no row"
+        self._done.update(action.records["id"][np.isin(action.records["status"], FINAL)].tolist())
+        assert self.disk.tally.n_evaluations == len(self._done), "an evaluation counts that has no row"
         return ""
 
     def rescue(self, lock: Lock | None, rows: RowBuffer) -> None:

@@ -48,6 +48,7 @@ from osprey_mpi.simulate.process import Process, Stage
 from osprey_mpi.simulate.witness import Sender, Witness
 
 TICK_S = 0.05
+LOOK_S = 0.004  # between looks at what goes beside the protocol
 TOLD_S = 0.05  # mean time until a rank is told of a loss
 LEASE_S = 0.4  # at most, until the lock of one that is gone, or stands still, is free
 N_ROLES = 16  # tags of one epoch
@@ -96,10 +97,6 @@ class Launch(Cluster):
         """Send what goes beside the protocol; a roster may come twice, as after a recovery of the network."""
         for _ in range(2 if word is Word.ROSTER and self.rng.random() < 0.2 else 1):
             self.mail.send(source, destination, 0, (word, value), Hello)
-
-    def note_world(self, epoch: int, members: tuple[int, ...]) -> None:
-        """Let the witness see that a rank takes up a world."""
-        self.witness.took_up(epoch, members)
 
     def cancel(self, rank: int) -> None:
         """Forget what a rank evaluates."""
@@ -204,7 +201,18 @@ class Launch(Cluster):
             return
         process, (word, value) = self.processes[destination], data
         process.mailbox[source, word].append(value)
-        process.look()
+        if not process.will_look:
+            process.will_look = True
+            self.queue.at(self.queue.now + LOOK_S, self._looker(process))
+
+    def _looker(self, process: Process) -> Callable[[], None]:
+        def look() -> None:
+            if not self._later(process.rank, look):
+                process.will_look = False
+                if self._alive(process.rank):
+                    process.look()
+
+        return look
 
     def _deliver(self, source: int, destination: int, tag: int, data: bytes) -> None:
         if self._later(destination, lambda: self._deliver(source, destination, tag, data)):

@@ -91,6 +91,7 @@ class Process:
     newest_life: int = 0
     lock: Lock | None = None
     exit_code: int | None = None
+    will_look: bool = False
     succession: Succession | None = None
     _hands: dict[int, Hand] = field(default_factory=dict)
     _until: float = 0.0
@@ -296,14 +297,14 @@ class Process:
                 case succeed.PostRoster(rank, epoch, members):
                     self._post(rank, Word.ROSTER, (epoch, members))
                 case succeed.TakeUp(epoch, members):
-                    self.launch.note_world(epoch, members)
+                    self.launch.witness.took_up(self.rank, epoch, members)
                     self.take_up(epoch, members)
                 case succeed.Accept(result):
                     self._close_evaluator()
                     self.over(result)
                 case succeed.Leave(why):
                     self.launch.vanish(self.rank, why)
-        if self.succession is not None:
+        if self.succession is not None and self.succession.is_over:
             self.succession.check()
 
     # ending

@@ -4,7 +4,7 @@
 * the best point that a sender tells is the lowest of all that it was told, by cost and then by id
 * what a worker hears to be durable is on disk
 * what a rank that lives to the end has captured is on disk
-* survivors who go on with the same root in the same epoch go on with the same members
+* survivors who go on with the same root in the same epoch go on with the same members, and never in an older epoch
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Witness:
     admitted: set[tuple[Sender, int, int]] = field(default_factory=set)
     told: dict[Sender, Point] = field(default_factory=dict)
     captured: dict[int, Point] = field(default_factory=dict)  # by rank, over all its lives
+    epochs: dict[int, int] = field(default_factory=dict)  # by rank
     worlds: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
     def sent(self, sender: Sender, delta: Delta, account: Account) -> None:
@@ -58,7 +59,7 @@ class Witness:
         mark = sender, account.incarnation, account.counter
         assert mark not in self.admitted, f"delta {account.counter} of {sender} is admitted twice"
         self.admitted.add(mark)
-        assert (account.checksum(), account.position.tobytes()) == self.stamped[mark], "a replayed account differs"
+        assert (account.checksum(), account.position.tobytes()) == self.stamped.get(mark), "a replayed account differs"
         if collector is not None:
             self._tell(collector, (account.cost, account.best_id))
 
@@ -83,8 +84,10 @@ class Witness:
         """See a rank at the end of a run that is done."""
         self._on_disk(self.captured.get(rank, NONE))
 
-    def took_up(self, epoch: int, members: tuple[int, ...]) -> None:
+    def took_up(self, rank: int, epoch: int, members: tuple[int, ...]) -> None:
         """See a rank take up a world."""
+        assert rank in members and epoch > self.epochs.get(rank, 0), f"rank {rank} goes back to epoch {epoch}"
+        self.epochs[rank] = epoch
         assert self.worlds.setdefault((epoch, members[0]), members) == members, f"two worlds of epoch {epoch}"
 
     def _tell(self, sender: Sender, point: Point) -> None:
