@@ -77,6 +77,8 @@ class Process:
 
     launch: Launch
     rank: int
+    placed: Tree = field(default_factory=lambda: Tree((), (), {}, ()))
+    vital: frozenset[int] = frozenset()  # whose loss makes the others regroup
     members: tuple[int, ...] = ()
     epoch: int = 0
     stage: Stage = Stage.SETUP
@@ -107,16 +109,13 @@ class Process:
         """Return the root of its world."""
         return self.members[0]
 
-    @property
-    def placed(self) -> Tree:
-        """Return the tree of its world."""
-        return self.launch.placed(self.members)
-
     # what happens
 
     def take_up(self, epoch: int, members: Sequence[int]) -> None:
         """Begin to set up a life."""
         self.stage, self.epoch, self.members = Stage.SETUP, epoch, tuple(members)
+        self.placed = self.launch.placed(self.members)
+        self.vital = frozenset({self.placed.root, *self.placed.leaders})
         self.machines, self.succession, self._hands = {}, None, {}
         times = self.launch.plan.times
         self._until = self.now + (times.lock_wait_s if self.rank == self.root else times.patience_s)
@@ -128,7 +127,7 @@ class Process:
         """Take note that another rank is lost."""
         self.lost.add(rank)
         if self.stage is Stage.LIFE:
-            if rank in (self.placed.root, *self.placed.leaders):
+            if rank in self.vital:
                 self._regroup()
             else:
                 for role in list(self.machines):

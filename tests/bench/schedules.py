@@ -50,11 +50,12 @@ def show(seed: int, why: str, scale: Scale) -> None:
 
 def main() -> int:
     """Run the range, print what failed and a summary."""
+    usual = Scale()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 100), metavar=("FIRST", "STOP"))
-    parser.add_argument("--ranks", type=int, default=Scale.n_ranks)
-    parser.add_argument("--evaluations", type=int, default=Scale.n_evaluations)
-    parser.add_argument("--flock-size", type=int, default=Scale.flock_size)
+    parser.add_argument("--ranks", type=int, default=usual.n_ranks)
+    parser.add_argument("--evaluations", type=int, default=usual.n_evaluations)
+    parser.add_argument("--flock-size", type=int, default=usual.flock_size)
     parser.add_argument("--jobs", type=int, default=1)
     a = parser.parse_args()
     scale = Scale(a.ranks, a.evaluations, a.flock_size)

@@ -156,6 +156,50 @@ def better(a: Point, b: Point) -> Point:
     return b if rank_key(*b) < rank_key(*a) else a
 
 
+class Join(RuleBasedStateMachine):
+    """Three ranks that find points and tell each other their best, in any order, repeated or late: all come to one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranks = [Account() for _ in range(3)]
+        self.told: list[Account] = []
+        self.found: list[list[Point]] = [[], [], []]  # what each knows of, itself or by others
+        self.known: list[list[Point]] = []  # what each word that was told knew of
+
+    @rule(rank=st.integers(0, 2), point=POINTS)
+    def find(self, rank: int, point: Point) -> None:
+        self._take(rank, point)
+        self.found[rank].append(point)
+
+    @rule(rank=st.integers(0, 2))
+    def tell(self, rank: int) -> None:
+        self.told.append(replace(self.ranks[rank]))
+        self.known.append(list(self.found[rank]))
+
+    @rule(rank=st.integers(0, 2), back=st.integers(0, 4))
+    def hear(self, rank: int, back: int) -> None:
+        if back < len(self.told):
+            word = self.told[-1 - back]
+            self._take(rank, (word.cost, word.violation, word.best_id))
+            self.found[rank] += self.known[-1 - back]
+
+    def _take(self, rank: int, point: Point) -> None:
+        account = self.ranks[rank]
+        if account.improved_by(*point):
+            account.cost, account.violation, account.best_id = point
+
+    @invariant()
+    def each_has_the_best_of_what_it_knows_of(self) -> None:
+        for account, found in zip(self.ranks, self.found, strict=True):
+            keys = [rank_key(*point) for point in found]
+            mine = rank_key(account.cost, account.violation, account.best_id)
+            assert mine == min([rank_key(math.inf, 0.0, NO_ID), *keys])
+
+
+TestJoin = Join.TestCase
+TestJoin.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
 @given(POINTS, POINTS, POINTS)
 def test_ranking_is_total_and_merging_a_join(a: Point, b: Point, c: Point) -> None:
     keys = [rank_key(*point) for point in (a, b, c)]
