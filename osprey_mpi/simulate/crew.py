@@ -85,11 +85,15 @@ def build_leader(plan: Plan, placed: Tree, flock: Flock, groups: Groups, running
     settings = LeaderSettings(
         space.n_columns, space.n_dims, 1, is_exact(placed), times.cycle_s, suspect_after_s=times.suspect_after_s,
         lost_after_s=times.lost_after_s, patience_s=times.patience_s, leave_s=times.leave_s / 2,
+        has_others=len(placed.flocks) > 1,
     )  # fmt: skip
     saved, carry = Carry.split(dict(groups.get(f"flock-{flock.number:04d}", {})))
     args = (space, plan.config.swarm.search, plan.seed, flock.number, 1)
     search = Search.restore(saved, *args) if saved else Search(*args)
-    leader = Leader(flock.leader, flock.number, placed.root, flock.workers, search, settings, now, carry=carry)
+    leader = Leader(
+        flock.leader, flock.number, placed.root, flock.workers, search, settings, now, carry=carry,
+        leaders=placed.leaders,
+    )  # fmt: skip
     for worker in flock.workers:
         for order in running.get(worker, ()):
             leader.dispatch.adopt(worker, order)
