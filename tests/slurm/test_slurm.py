@@ -98,7 +98,7 @@ def test_a_job_runs_to_its_end(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("launcher", ["openmpi", "srun"])
 def test_a_lost_node_is_left_out(cluster: Cluster, tmp_path: Path, launcher: str) -> None:
-    job = Job(cluster, tmp_path, 600, 0.05, LAUNCHER=launcher)
+    job = Job(cluster, tmp_path, 500, 0.05, LAUNCHER=launcher)
     job.wait_for(100)
     cluster.kill("n2")
     facts = job.wait(80)
@@ -109,7 +109,7 @@ def test_a_lost_node_is_left_out(cluster: Cluster, tmp_path: Path, launcher: str
 
 
 def test_without_its_first_node_the_job_is_requeued(cluster: Cluster, tmp_path: Path) -> None:
-    job = Job(cluster, tmp_path, 600, 0.05, LAUNCHER="openmpi")
+    job = Job(cluster, tmp_path, 500, 0.05, LAUNCHER="openmpi")
     job.wait_for(100)
     cluster.kill("n1")
     facts = job.wait(100)
