@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.continuity.ledger import rank_key
 from osprey_mpi.continuity.messages import Delta, Order
 from osprey_mpi.continuity.records import FINAL
 from osprey_mpi.continuity.rows import RowBuffer
@@ -30,7 +31,12 @@ def rescue(held: Iterable[Delta], tally: Tally, attempts: Attempts, n_columns: i
 
 
 def _is_news(delta: Delta, tally: Tally, attempts: Attempts) -> bool:
-    """Tell whether something of a delta is not counted yet: an evaluation, or one more attempt at it."""
+    """Tell whether a delta holds what is not on disk: an evaluation, one more attempt at it, or a better point.
+
+    A better point of an evaluation that counts already: its worker had been taken for lost, and another has done it.
+    """
+    if delta.position.size and rank_key(delta.cost, delta.violation, delta.best_id) < tally.best.key:
+        return True
     first = delta.pieces["first"]
     starts, stops = ((first + delta.pieces[row]).tolist() for row in ("row_start", "row_stop"))
     is_new = any(tally.done.gaps(start, stop) for start, stop in zip(starts, stops, strict=True))

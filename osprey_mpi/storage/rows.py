@@ -24,8 +24,9 @@ OPEN = (Status.LOST, Status.CANCELLED)
 class Rows:
     """Hold the evaluations of a run, one row an id.
 
-    records (n,) RECORD, sorted by id: the final row of each id: the highest attempt that is neither LOST nor
-        CANCELLED, or the highest attempt; of equal ones the first written.
+    records (n,) RECORD, sorted by id: the final row of each id: the best that is OK, else the highest attempt that is
+        neither LOST nor CANCELLED, or the highest attempt; of equal ones the first written. Two are OK where the work
+        of a worker that was taken for lost was done by another as well: then the best is what the run went on with.
     values (n, n_columns): their value rows; `columns` names the columns.
     lives (n,): the life in which each row was written.
     blocks (k,) BLOCK, sorted, disjoint: ids that were done and have no row, or only an open one.
@@ -111,15 +112,24 @@ def _split(records: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     order = np.argsort(ids, kind="stable")
     if not np.any(ids[order][1:] == ids[order][:-1]):
         return order, order[:0]
-    # Resends of a ledger are equal rows: keep the first written of each (id, attempt, status). lexsort is stable.
-    order = np.lexsort((records["status"], records["attempt"], ids))
+    # Resends of a ledger are equal rows: keep the best of each (id, attempt, status), of equal ones the first written.
+    violation, cost = _keys(records)
+    order = np.lexsort((cost, violation, records["status"], records["attempt"], ids))  # stable
     order = order[_first_of(records[["id", "attempt", "status"]][order])]
     kept = records[order]
-    is_open = np.isin(kept["status"], OPEN)
-    ranked = order[np.lexsort((order, -kept["attempt"].astype(np.int64), is_open, kept["id"]))]
+    is_open, is_ok = np.isin(kept["status"], OPEN), kept["status"] == Status.OK
+    worst = np.where(is_ok, 0, -kept["attempt"].astype(np.int64))
+    keys = (order, worst, np.where(is_ok, cost[order], 0.0), np.where(is_ok, violation[order], 0.0), ~is_ok, is_open)
+    ranked = order[np.lexsort((*keys, kept["id"]))]
     first = _first_of(records["id"][ranked])
     others = np.sort(ranked[~first])
     return ranked[first], others[np.lexsort((others, records["attempt"][others], records["id"][others]))]
+
+
+def _keys(records: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what orders results: violation first, then cost (Deb 2000); what is no number comes last."""
+    violation = np.nan_to_num(np.maximum(records["violation"], 0.0), nan=np.inf, posinf=np.inf)
+    return violation, np.where(np.isfinite(records["cost"]), records["cost"], np.inf)
 
 
 def _first_of(keys: NDArray[Any]) -> NDArray[np.bool_]:
@@ -141,9 +151,8 @@ def _best(records: NDArray[Any]) -> int | None:
     for status in (Status.OK, Status.STOPPED):
         rows = np.flatnonzero((records["status"] == status) & np.isfinite(records["cost"]))
         if rows.size:
-            chosen = records[rows]
-            violation = np.nan_to_num(np.maximum(chosen["violation"], 0.0), nan=np.inf)
-            return int(rows[np.lexsort((chosen["id"], chosen["cost"], violation))[0]])
+            violation, cost = _keys(records[rows])
+            return int(rows[np.lexsort((records["id"][rows], cost, violation))[0]])
     return None
 
 

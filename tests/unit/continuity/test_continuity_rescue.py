@@ -19,10 +19,13 @@ def rows(id: int, cost: float = 5.0) -> Any:
     return record
 
 
-def delta(id: int, *records: Any) -> Delta:
-    """Return a delta of one finished evaluation, and of further records."""
+def delta(id: int, *records: Any, capture: float | None = None) -> Delta:
+    """Return a delta of one finished evaluation, and of further records; capture: it is the sender's best, so good."""
     joined = np.concatenate(records)
-    return Delta(1, 1, 0, 0, pieces=piece(id, 1), records=joined, values=np.full((len(joined), 2), 0.25))
+    facts: dict[str, Any] = {"pieces": piece(id, 1), "records": joined, "values": np.full((len(joined), 2), 0.25)}
+    if capture is not None:
+        facts |= {"cost": capture, "best_id": id, "position": np.array([0.5, 0.5])}
+    return Delta(1, 1, 0, 0, **facts)
 
 
 def test_a_leader_that_adds_a_lost_attempt_to_what_its_worker_holds_writes_no_row_twice() -> None:
@@ -32,3 +35,14 @@ def test_a_leader_that_adds_a_lost_attempt_to_what_its_worker_holds_writes_no_ro
         records, *_ = rescue(held, tally, attempts, 2).batch()
         assert records["id"].tolist() == [5, 9] and attempts == attempts_in(records) == {(9, 0)}
         assert (tally.n_evaluations, tally.counts[Status.OK], tally.counts[Status.LOST]) == (1, 1, 1)
+
+
+def test_a_better_point_of_an_evaluation_that_counts_already_is_kept() -> None:
+    """Its worker was taken for lost, another did it as well: a point that a living rank has captured is never lost."""
+    tally = Tally()
+    rescue([delta(5, rows(5, 3.0), capture=3.0)], tally, set(), 2)
+    worse, better = delta(5, rows(5, 4.0), capture=4.0), delta(5, rows(5, 2.0), capture=2.0)
+    assert not rescue([worse], tally, set(), 2)
+    records, *_ = rescue([better], tally, set(), 2).batch()
+    assert (records["cost"].tolist(), tally.best.cost) == ([2.0], 2.0)
+    assert (tally.n_evaluations, tally.counts[Status.OK]) == (1, 1)

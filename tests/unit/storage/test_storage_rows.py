@@ -65,9 +65,12 @@ def test_the_highest_attempt_with_a_result_is_final() -> None:
     np.testing.assert_array_equal(rows.values[:, 0], [5.0, np.nan, 7.0])
 
 
-def test_of_equal_attempts_the_first_written_is_final() -> None:
-    rows = merge([part([(1, 0, Status.OK, 5.0)]), part([(1, 0, Status.OK, 4.0), (1, 0, Status.FAILED, np.nan)])])
-    assert final(rows) == [(1, 0, 0, 5.0)]
+def test_of_several_results_the_best_is_final() -> None:
+    """A worker that was taken for lost comes back with what another has done as well: the run kept the better."""
+    late = [(1, 0, Status.OK, 4.0), (2, 0, Status.FAILED, np.nan), (2, 1, Status.OK, 7.0), (3, 0, Status.OK, 8.0)]
+    rows = merge([part([(1, 0, Status.OK, 5.0), (2, 0, Status.OK, 6.0), (3, 1, Status.FAILED, np.nan)]), part(late)])
+    assert [row[:4] for row in final(rows)] == [(1, 0, 0, 4.0), (2, 0, 0, 6.0), (3, 0, 0, 8.0)]
+    assert rows.counts["ok"] == 3 and rows.best_index == 0
 
 
 def test_blocks_count_once() -> None:
@@ -150,9 +153,8 @@ def test_the_merge_agrees_with_a_plain_one(seed: int) -> None:
     expected = []
     for id in sorted(plain):
         solid = [row for row in plain[id] if row[2] not in is_open] or plain[id]
-        distinct = list({row[1:3]: row for row in reversed(solid)}.values())
-        top = max(row[1] for row in distinct)
-        expected.append(next(row for row in solid if row[1] == top)[:2])
+        good = [row for row in solid if row[2] is Status.OK]
+        expected.append(min(good, key=lambda row: row[3])[:2] if good else (id, max(row[1] for row in solid)))
     assert [row[:2] for row in final(merged)] == expected
     solid_ids = {id for id, rows in plain.items() if any(row[2] not in is_open for row in rows)}
     done = {id for start, stop in merged.done.tolist() for id in range(start, stop)}
