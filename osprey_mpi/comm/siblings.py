@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Mapping
 
 from osprey_mpi.comm.launcher import SPEAK_S
 from osprey_mpi.errors import ExitCode
-from osprey_mpi.words import counted
+from osprey_mpi.processes import environments
+from osprey_mpi.words import ranks_named
 
 LOOK_S = 1.0
-MISSING_S = 4.0  # that none has come: the launcher starts one after the other
-_PROCESSES = Path("/proc")
-_GONE = (b"Z", b"X")
+GONE_LOOKS = 3  # in a row without it: a process that becomes another one has no environment for a moment
+_JOB, _RANK = "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK"
 
 
 class SiblingWatch:
-    """End this process with exit code 75 when ranks that Open MPI has started on this host end meanwhile.
+    """End this process with exit code 75 when a rank that Open MPI has started on this host ends meanwhile.
 
     Where MPI outlives lost ranks the launcher ends nobody else then, and MPI waits for ever; the next launch may have
-    more luck. The first of the ranks that are left says so. Sees nothing where there is no /proc.
+    more luck. The lowest rank that is left says so. A rank that nobody has seen, because it ended earlier or has a
+    /proc of its own, is not missed.
     """
 
-    def __init__(self) -> None:
-        self._n = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._job, self._rank = environ.get(_JOB), int(environ.get(_RANK, "0"))
+        self._seen: set[int] = set()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -37,31 +38,24 @@ class SiblingWatch:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
 
+    def lost(self) -> set[int]:
+        """Return the ranks that were there at an earlier look, and are not now."""
+        ours = (environment for _, environment in environments() if environment.get(_JOB) == self._job)
+        living = {int(environment[_RANK]) for environment in ours if environment.get(_RANK, "").isdigit()}
+        self._seen |= living
+        return self._seen - living
+
     def _watch(self) -> None:
-        n_seen, since = 0, time.monotonic()
-        while time.monotonic() - since < MISSING_S:
-            living = _siblings()
-            if len(living) >= self._n or len(living) > n_seen or not living:
-                since = time.monotonic()
-            n_seen = len(living)
+        n_looks, lost = 0, set[int]()
+        while n_looks < GONE_LOOKS:
+            lost = self.lost()
+            n_looks = n_looks + 1 if lost else 0
             if self._is_over.wait(LOOK_S):
                 return
-        if os.getpid() == min(living):
-            text = f"{self._n - n_seen} of the {counted(self._n, 'rank')} on this host ended before MPI had started"
-            sys.stderr.write(f"osprey: {text} on all: nothing is lost, start it again\n")
+        if self._rank == min(self._seen - lost):
+            text = "ended before MPI had started on all ranks: nothing is lost, start it again"
+            sys.stderr.write(f"osprey: {ranks_named(lost)} {text}\n")
             sys.stderr.flush()
         else:
             time.sleep(SPEAK_S)  # whoever ends first may end all
         os._exit(ExitCode.STOPPED)
-
-
-def _siblings() -> set[int]:
-    """Return the processes of this one's parent that have not ended, this one among them."""
-    parent = str(os.getppid()).encode()
-    living = set()
-    for folder in _PROCESSES.glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError):
-            state, its_parent = (folder / "stat").read_bytes().rsplit(b") ", 1)[1].split()[:2]
-            if its_parent == parent and state not in _GONE:
-                living.add(int(folder.name))
-    return living

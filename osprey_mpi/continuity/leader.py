@@ -215,7 +215,7 @@ class Leader(Collector):
         if is_away:
             ids = counted(self.dispatch.n_ids, "evaluation")
             return [Log(f"the root on rank {self.root} is silent: flock {self.flock} goes on with {ids} to begin")]
-        known = f"{counted(self.rumours.n_evaluations, 'evaluation')}, best {self.rumours.best.cost:g}"
+        known = f"{counted(self.rumours.n_evaluations, 'evaluation')} in this life, best {self.rumours.best.cost:g}"
         return [Log(f"the root on rank {self.root} is back: what is known here of all flocks is {known}")]
 
     # results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Leases:
             if lease is None and not self._exact:
                 break
             del self._wants[leader]
-            granted.append((leader, lease or Lease()))
+            granted.append((leader, replace(lease or Lease(), n_left=-1 if n_left is None else n_left)))
         return granted
 
     def _fresh(self, n: int, n_left: int | None) -> Lease | None:
@@ -60,7 +61,7 @@ class Leases:
             self.taken.add(start, stop)
             ranges.append((start, stop))
             n -= stop - start
-        return Lease(0, -1 if n_left is None else n_left, np.array(ranges, np.int64)) if ranges else None
+        return Lease(ranges=np.array(ranges, np.int64)) if ranges else None
 
     def _next_free(self, n: int) -> tuple[int, int]:
         """Return the lowest run of at most n free ids below the budget; (0, 0) when there is none."""

@@ -37,7 +37,7 @@ class Redo:
         if not len(ids):
             return None
         self._at += len(ids)
-        return Lease(self._attempt, -1, np.stack([ids, ids + 1], axis=1), self._positions[part])
+        return Lease(self._attempt, ranges=np.stack([ids, ids + 1], axis=1), positions=self._positions[part])
 
     def enter(self, pieces: NDArray[Any], records: NDArray[Any]) -> list[tuple[int, int]]:
         """Take in what came back; return (old status, new status) of what was done again."""

@@ -111,10 +111,10 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
 
 
 def _open(world: World, request: Request, past: Past) -> Opened:
-    if past.out is not None:
+    if request.resume is not None and past.newest_life > 0:
         from osprey_mpi.storage.folder import RunFolder
 
-        _refuse_left_out(world, past, RunFolder.peek(past.out).life)
+        _refuse_left_out(world, past, RunFolder.peek(request.resume).life)
     try:
         opened = open_run(request)
     except FolderInUse as error:

@@ -22,6 +22,7 @@ from osprey_mpi.simulate.cluster import VirtualDisk
 
 Groups = Mapping[str, Mapping[str, Any]]
 Orders = Mapping[int, Sequence[Order]]
+Machines = dict[Role, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,3 @@ def build_worker(plan: Plan, rank: int, flock: Flock, given: Sequence[Order], ro
         rank, flock.number, flock.leader, plan.space.n_columns, plan.space.n_dims, cycle_s=plan.times.cycle_s,
         patience_s=plan.times.patience_s, given=given, rows_back=rows_back,
     )  # fmt: skip
-
-
-Machines = dict[Role, Any]

@@ -7,7 +7,7 @@ losses, and a witness who knows what may not happen. What a rank is told of a lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -296,7 +296,7 @@ class Launch(Cluster):
                     assert process.machines[Role.ROOT].tally.n_evaluations == self.disk.tally.n_evaluations
                 self.give(process, Role.ROOT, Concluded(exit_code))
 
-    @cached_property
+    @property
     def is_done(self) -> bool:
         """Tell whether a root has ended the run as done."""
         return any(process.exit_code == ExitCode.DONE for process in self.processes)

@@ -289,7 +289,9 @@ class Process:
 
     def _succeed(self, event: succeed.Event) -> None:
         assert self.succession is not None
-        for action in self.succession.handle(event, self.now):
+        actions = self.succession.handle(event, self.now)
+        self.succession.check()
+        for action in actions:
             match action:
                 case succeed.PostJoin(rank, epoch):
                     self._post(rank, Word.JOIN, epoch)
@@ -303,8 +305,6 @@ class Process:
                     self.over(result)
                 case succeed.Leave(why):
                     self.launch.vanish(self.rank, why)
-        if self.succession is not None and self.succession.is_over:
-            self.succession.check()
 
     # ending
 

@@ -6,24 +6,17 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
+from osprey_mpi.processes import environments
 from osprey_mpi.storage.lock import LAUNCH
 
 MARK = LAUNCH  # ranks and all that they start inherit it
 LOOK_S = 0.05
-_PROCESSES = Path("/proc")
 
 
 def marked(mark: str) -> list[int]:
     """Return the pids of this user's processes that carry the mark; [] where there is no /proc."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for folder in _PROCESSES.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if wanted in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
-                found.append(int(folder.name))
-    return found
+    return [pid for pid, environment in environments() if environment.get(MARK) == mark and pid != os.getpid()]
 
 
 def end_marked(mark: str, grace_s: float = 0.0) -> int:

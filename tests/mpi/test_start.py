@@ -66,23 +66,43 @@ def test_a_rank_that_does_not_join_is_not_waited_for_in_silence(case: Problem) -
 
 
 DOOMED = """\
-import os, signal, time
-if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
-    time.sleep(1.0)
+import os, pathlib, signal, time
+rank, n_ranks = os.environ["OMPI_COMM_WORLD_RANK"], 4
+if rank == "1":  # once all others have seen it
+    while len(list(pathlib.Path().glob("watching-*"))) < n_ranks - 1:
+        time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGKILL)
+from osprey_mpi.comm.siblings import SiblingWatch
+def look(watch, lost=SiblingWatch.lost):
+    seen = lost(watch)
+    pathlib.Path(f"watching-{rank}").touch()
+    return seen
+SiblingWatch.lost = look
 from osprey_mpi.cli import main
 main(["run", "case.yaml", "--out", "out"])
 """
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
-def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(case: Problem) -> None:
+@pytest.mark.parametrize("wrapper", [(), ("sh", "-c", '"$0" "$@"; exit $?')])
+def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(case: Problem, wrapper: tuple[str, ...]) -> None:
     """MPI that outlives lost ranks does not outlive this one: the others would wait for it without end."""
     case.write("def f(p):\n    return p['x']")
     (case.folder / "doomed.py").write_text(DOOMED)
-    done = launch(4, [sys.executable, "doomed.py"], cwd=case.folder, timeout_s=60, launcher=("--with-ft", "ulfm"))
-    text = "osprey: 1 of the 4 ranks on this host ended before MPI had started on all: nothing is lost, start it again"
+    argv = [*wrapper, sys.executable, "doomed.py"]
+    done = launch(4, argv, cwd=case.folder, timeout_s=60, launcher=("--with-ft", "ulfm"))
+    text = "osprey: rank 1 ended before MPI had started on all ranks: nothing is lost, start it again"
     assert done.rc != 0 and done.stderr.count("osprey: ") == 1 and text in done.stderr, done
+
+
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
+def test_a_slow_start_of_mpi_is_no_loss(case: Problem) -> None:
+    """Each rank below a shell of its own, and one that comes late: nobody is missed."""
+    case.write("def f(p):\n    return p['x']")
+    late = 'test "$OMPI_COMM_WORLD_RANK" = 1 && sleep 7; "$0" "$@"; exit $?'
+    argv = ["sh", "-c", late, *osprey("run", "case.yaml", "--out", "out", "--format", "json")]
+    done = launch(3, argv, cwd=case.folder, timeout_s=60, launcher=("--with-ft", "ulfm"))
+    assert (done.rc, done.json()["n_evaluations"]) == (0, 8), done.stderr
 
 
 def test_everything_but_more_ranks_works_without_mpi(case: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
