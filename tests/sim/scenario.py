@@ -71,14 +71,16 @@ def build(
     lost_after_s: float = 30.0,
     checkpoint_interval_s: float = 30.0,
     patience_s: float = 900.0,
+    size: int = 3,
     disk_error: Callable[[], str] = lambda: "",
     **search: Any,
 ) -> Cluster:
     """Return a cluster at its start; with a disk that has something on it, at a resume.
 
-    mean_s, sigma: median and spread of the log-normal time of an evaluation; slow: rank -> factor.
+    mean_s, sigma: median and spread of the log-normal time of an evaluation; slow: rank -> factor. size: dimensions.
     """
-    made = config(seed=seed, swarm={"search": search} if search else {})
+    x = {"type": "real", "low": -5, "high": 5, "size": size}
+    made = config(seed=seed, parameters={"x": x}, swarm={"search": search} if search else {})
     space = Space(made.parameters)
     disk = disk or VirtualDisk()
     placed = plan(n_ranks, n_ranks if deterministic else flock_size)

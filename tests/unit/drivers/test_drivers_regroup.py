@@ -11,14 +11,16 @@ import pytest
 
 from osprey_mpi.comm.channel import NoChannel
 from osprey_mpi.comm.failures import MembersLost
+from osprey_mpi.comm.startup import World
 from osprey_mpi.comm.tree import plan
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.events import PeerLost
 from osprey_mpi.continuity.messages import Delta, Order, Role
 from osprey_mpi.continuity.records import PIECE, RECORD, Status
+from osprey_mpi.drivers import lives
 from osprey_mpi.drivers.loop import Loop
 from osprey_mpi.drivers.opening import Opened, open_run
-from osprey_mpi.drivers.past import Kept
+from osprey_mpi.drivers.past import Kept, Past
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.search.space import Space
@@ -75,6 +77,36 @@ def test_what_survivors_hold_is_put_on_disk_once(reopened: Opened) -> None:
     assert found.done.tolist() == [[0, 7], [8, 9]] == [list(span) for span in reopened.tally.done]
     assert reopened.best is not None and (reopened.best.id, reopened.best.cost) == (8, 1.0)
     assert reopened.tally.counts[Status.OK] == 8 and reopened.tally.counts[Status.LOST] == 1
+
+
+SURVIVOR = World(None, 0, (0,), "none", "ulfm", owns_mpi=False, epoch=1)
+
+
+def test_a_run_whose_root_was_lost_before_it_made_the_folder_begins(tmp_path: Path) -> None:
+    past = Past(out=tmp_path / "run", newest_life=1)
+    opened = lives._open(SURVIVOR, Request(load=lambda: CONFIG, out=tmp_path / "run"), past)
+    assert (opened.path, opened.life, opened.folder) == (tmp_path / "run", 1, None)
+
+
+def test_a_rank_that_was_left_out_leaves_before_it_touches_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Left(Exception):
+        pass
+
+    def leave(world: World, why: str) -> None:
+        raise Left(why)
+
+    monkeypatch.setattr(lives, "leave", leave)
+    RunFolder.create(tmp_path / "run", CONFIG).close()
+    for life in (1, 2):
+        with RunFolder.open(tmp_path / "run", 0.0) as folder:
+            folder.begin_life(n_ranks=1)
+            assert folder.life == life
+    before = (tmp_path / "run" / ".lock").read_bytes()
+    with pytest.raises(Left, match="the others have gone on with it"):
+        lives._open(SURVIVOR, Request(resume=tmp_path / "run"), Past(out=tmp_path / "run", newest_life=1))
+    assert (tmp_path / "run" / ".lock").read_bytes() == before
 
 
 def test_nothing_new_makes_no_file(reopened: Opened) -> None:
