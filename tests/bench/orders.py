@@ -1,7 +1,8 @@
-"""How many evaluations a search takes to a target, by how long an order lasts: in simulated time, 10 ms an evaluation.
+"""How many evaluations a search takes to a target, by how long an order lasts: simulated, mean time 10 ms.
 
     python tests/bench/orders.py --dims 20 --seconds 0.020 0.030            # with dives
-    python tests/bench/orders.py --dims 20 --seconds 0.020 0.030 --no-dives
+    python tests/bench/orders.py --dims 20 --seconds 0.020 0.030 --sigma 1  # times of evaluations vary much
+    python tests/bench/orders.py --dims 20 --seconds 0.010 0.020 0.030 --no-dives
 
 Prints the geometric mean over the seeds. The lengths in `continuity/orders.py` were chosen by it.
 """
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--seconds", nargs="*", type=float, default=[0.020, 0.030])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--sigma", type=float, default=0.0, help="of the log-normal time of an evaluation")
     parser.add_argument("--no-dives", action="store_true")
     a = parser.parse_args()
     search = {"dives": False} if a.no_dives else {}
@@ -58,7 +60,8 @@ def main() -> None:
             for seed in range(a.seeds):
                 budget = BudgetRule(MOST, target=TARGET)
                 cluster = build(
-                    a.workers, seed=seed, budget=budget, objective=function, size=a.dims, sigma=0.0, **search
+                    a.workers, seed=seed, budget=budget, objective=function, size=a.dims, sigma=a.sigma,
+                    mean_s=0.010 * float(np.exp(-(a.sigma**2) / 2)), evaluations=None, **search,
                 )  # fmt: skip
                 cluster.run()
                 taken.append(cluster.disk.tally.n_evaluations)
