@@ -18,9 +18,9 @@ Floats = NDArray[np.float64]
 # and longer ones the search: on Rosenbrock in 20 dimensions orders of 1, 2 and 3 points of 10 ms take 19, 21 and 27
 # thousand evaluations with 4 workers (simulated, without dives).
 ORDER_S = 0.020
-# With dives three points cost the coordinator a fifth less of its time than two. Where times vary much (log-normal, sigma
-# 1) the search takes as many evaluations: the same Rosenbrock 11 thousand either way, a rotated ellipsoid 7.4 or 7.5
-# thousand. Where they hardly do it takes more: the ellipsoid 5.7 thousand instead of 4.5, Rosenbrock 8 instead of 7
+# With dives three points cost the coordinator a fifth less of its time than two. Where times vary much (log-normal,
+# sigma 1) the search takes as many evaluations: the same Rosenbrock 11 thousand either way, a rotated ellipsoid 7.4 or
+# 7.5 thousand. Where they hardly do it takes more: the ellipsoid 5.7 thousand instead of 4.5, Rosenbrock 8 instead of 7
 # (tests/bench/orders.py).
 ORDER_DIVES_S = 0.030
 # With many dimensions a round is larger, and orders may be. On Rosenbrock and an ellipsoid in 300 dimensions the best
