@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.search.distribution import Distribution
+from osprey_mpi.search.scales import clip
 
 # A share of the range: a position this close to a wall is put on it, so that an optimum on a bound is hit exactly.
 WALL = 1e-10
@@ -31,8 +32,7 @@ def fold(x: Any, xp: Any = np) -> Any:
     xp.abs(x, out=x)
     x *= 1.0 + 2.0 * WALL  # stretched by a hair and clipped: half the cost of comparing with both walls
     x -= WALL
-    xp.fmin(x, 1.0, out=x)
-    return xp.fmax(x, 0.0, out=x)
+    return clip(x, 0.0, 1.0, xp)
 
 
 def hover(distribution: Distribution, latent: Any, space: Box, xp: Any = np) -> Any:

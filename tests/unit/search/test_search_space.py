@@ -11,6 +11,7 @@ from search_helpers import category, fixed, integer, real
 
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.search.columns import Column, Kind
+from osprey_mpi.search.scales import clip
 from osprey_mpi.search.space import Space
 
 MIXED = Space(
@@ -171,3 +172,11 @@ def test_measures_violations() -> None:
 def test_refuses_cycles_of_conditions() -> None:
     with pytest.raises(ConfigError, match="cycle"):
         Space({"a": category(1, 2, when={"b": 1}), "b": category(1, 2, when={"a": 1})})
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (np.zeros(3), np.ones(3))])
+@given(arrays(np.float64, (4, 3), elements=st.floats(allow_nan=True, allow_infinity=True)))
+def test_clips_everything_and_sends_nan_to_the_upper_end(ends: tuple[object, object], x: np.ndarray) -> None:
+    """What is in range stays as it is, bit for bit; so it is with one number for all columns as with one for each."""
+    expected = np.where(np.isnan(x), 1.0, np.minimum(np.maximum(x, 0.0), 1.0))
+    assert np.array_equal(clip(x.copy(), *ends, np), expected)
