@@ -132,19 +132,23 @@ class Cluster:
         process = self._nodes[node] = self._start(node, [*self._enter(), *inside])
         # nsenter -> unshare -> the first process of the node
         first = _child(_child(process.pid))
-        line = ["ip", "link", "add", f"veth-{node}", "type", "veth", "peer", "name", "eth0", "netns", str(first)]
-        into = ["nsenter", "-t", str(self._first()), "--net"]
-        subprocess.run([*into, *line], check=True, timeout=10)
-        subprocess.run([*into, "ip", "link", "set", f"veth-{node}", "master", "br0", "up"], check=True, timeout=10)
+        # A lost node's link goes with its namespace, but only when the kernel finds the time.
+        self._link("del", f"veth-{node}", check=False)
+        self._link("add", f"veth-{node}", "type", "veth", "peer", "name", "eth0", "netns", str(first))
+        self._link("set", f"veth-{node}", "master", "br0", "up")
 
     def kill(self, node: str) -> None:
         """Cut a node's power: all of its processes are gone at once."""
         _cut(self._nodes.pop(node))
 
-    def unplug(self, node: str) -> None:
-        """Cut a node off the network, silently: it runs on, and `kill` and `wait_until_idle` bring another."""
-        line = ["nsenter", "-t", str(self._first()), "--net", "ip", "link", "set", f"veth-{node}", "down"]
-        subprocess.run(line, check=True, timeout=10)
+    def cut_power(self, node: str) -> None:
+        """Cut a node's power as the others see it: no connection is closed, it just says nothing more."""
+        self.plug(node, "down")
+        self.kill(node)
+
+    def plug(self, node: str, state: str) -> None:
+        """Take a node off the network ("down"), silently, while it runs on; or bring it back ("up")."""
+        self._link("set", f"veth-{node}", state)
 
     def run(self, *command: object, timeout_s: float = 20.0, environment: dict[str, str] | None = None) -> str:
         """Run a client of Slurm and return its output."""
@@ -178,6 +182,10 @@ class Cluster:
             return subprocess.Popen(
                 line, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+
+    def _link(self, *words: str, check: bool = True) -> None:
+        into = ["nsenter", "-t", str(self._first()), "--net", "ip", "link"]
+        subprocess.run([*into, *words], check=check, capture_output=True, timeout=10)
 
     def _first(self) -> int:
         assert self._control is not None

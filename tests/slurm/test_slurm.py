@@ -6,6 +6,7 @@ Each job asks for three of the four nodes. What is checked: every evaluation of 
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import h5py
 import pytest
 from cluster import Cluster
+
+from osprey_mpi.processes import environments
 
 SCRIPT = Path(__file__).parents[2] / "jobs" / "slurm.sbatch"
 SLOW = "import time\ndef f(p):\n    time.sleep({seconds})\n    return (p['x'] - 0.3) ** 2 + p['n']"
@@ -29,6 +32,9 @@ checkpoint: {{interval: 1}}
 """
 ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
 
+# Slurm declares a node down some 15 s after its last sign of life (slurm.conf in cluster.py), and may requeue the job.
+SILENT_S = 120.0
+
 pytestmark = [pytest.mark.launch, pytest.mark.slow]
 
 
@@ -36,7 +42,7 @@ class Job:
     """Hold one job: `jobs/slurm.sbatch` on an objective that sleeps."""
 
     def __init__(self, cluster: Cluster, folder: Path, n: int, seconds: float, *options: str, **values: str) -> None:
-        self.cluster, self.n = cluster, n
+        self.cluster, self.folder, self.n = cluster, folder, n
         (folder / "case.py").write_text(SLOW.format(seconds=seconds))
         (folder / "case.yaml").write_text(CONFIG.format(n=n))
         cluster.wait_until_idle()
@@ -79,6 +85,23 @@ class Job:
         output = self.log.read_text() if self.log.exists() else ""
         return f"{self.facts()}\n{self.status()}\n{output}\n{self.cluster.logs()}"
 
+    def wait_for_the_last_rank(self, timeout_s: float) -> None:
+        """Wait until no rank of the job lives on any node."""
+        deadline, folder = time.monotonic() + timeout_s, str(self.folder)
+        while left := [
+            pid
+            for pid, environment in environments()
+            if environment.get("RUNS") == folder and "OMPI_COMM_WORLD_RANK" in environment
+        ]:
+            assert time.monotonic() < deadline, (left, self.told())
+            time.sleep(0.1)
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Return the size and the time of the last change of each file of the run but the ranks' logs."""
+        paths = (path for path in self.out.rglob("*") if path.is_file() and path.parent.name != "logs")
+        facts = {path: path.stat() for path in paths}
+        return {str(path): (fact.st_size, fact.st_mtime_ns) for path, fact in facts.items()}
+
     def assert_complete(self) -> None:
         """Assert that the result holds each evaluation of the budget once."""
         with h5py.File(self.out / "results.h5") as file:
@@ -116,6 +139,28 @@ def test_without_its_first_node_the_job_is_requeued(cluster: Cluster, tmp_path: 
     assert (facts["JobState"], facts["Restarts"], facts["BatchHost"]) == ("COMPLETED", "1", "n2"), job.told()
     job.assert_complete()
     assert (job.status()["life"], job.status()["n_ranks"]) == (2, 6)
+
+
+# The last node says nothing more; the first holds the root, which goes on writing without knowing that it is alone.
+@pytest.mark.parametrize(("kind", "node"), [("power", "n2"), ("network", "n2"), ("network", "n1")])
+def test_a_node_falls_silent(cluster: Cluster, tmp_path: Path, kind: str, node: str, cut: int) -> None:
+    """No connection is closed, as when a host or a switch loses its power. cut: seeds the moment."""
+    job = Job(cluster, tmp_path, 500, 0.05, LAUNCHER="openmpi")
+    job.wait_for(random.Random(cut).randrange(10, 300))
+    if kind == "power":
+        cluster.cut_power(node)
+    else:
+        cluster.plug(node, "down")
+    facts = job.wait(SILENT_S)
+    job.assert_complete()
+    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", str(int(node == "n1"))), job.told()
+    if kind == "power":
+        return
+    before = job.files()
+    cluster.plug(node, "up")
+    job.wait_for_the_last_rank(60.0)
+    cluster.kill(node)  # Slurm looks seldom for a node that is down: the next test gets another
+    assert job.files() == before, "who comes back writes nothing"
 
 
 def test_the_time_limit_is_reached_twice(cluster: Cluster, tmp_path: Path) -> None:
