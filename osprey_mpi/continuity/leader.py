@@ -231,8 +231,9 @@ class Leader(Collector):
         if self._early_stop is not None:
             for id in delta.records["id"].tolist():
                 self._early_stop.finished(id)
-        if round_ended:
-            actions.append(self._send_delta())  # the root judges the budget before it leases the next round
+        # The root judges the budget before it leases the next round; and a worker that was lost may come back at the end.
+        if round_ended or self.phase is Phase.LEFT:
+            actions.append(self._send_delta())
         return actions + self._feed([source])
 
     def _progress(self, source: int, id: int, step: int, value: float) -> list[Action]:

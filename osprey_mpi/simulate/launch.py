@@ -294,6 +294,7 @@ class Launch(Cluster):
             case Conclude(exit_code):
                 if exit_code != ExitCode.STOPPED:
                     assert process.machines[Role.ROOT].tally.n_evaluations == self.disk.tally.n_evaluations
+                self.witness.asleep = frozenset(self._paused)
                 self.give(process, Role.ROOT, Concluded(exit_code))
 
     @property

@@ -64,6 +64,18 @@ def test_a_farewell_that_never_comes_is_waited_for_a_bounded_time(drive: Driver)
     assert drive.leader.phase is Phase.LEFT
 
 
+def test_what_a_worker_sends_after_the_farewell_goes_up_at_once(drive: Driver) -> None:
+    """It was given up, and is back before the root has ended the run: what it captured is news until then."""
+    drive.hello()
+    drive(ids(0, 10))
+    delta = drive.finish(1, cost=-5.0)
+    drive(Stop())
+    drive.wait(3.2, alive=(2,))
+    assert drive.leader.phase is Phase.LEFT
+    (passed_on,) = sends(drive(delta, 1), Delta)
+    assert (passed_on.cost, passed_on.records["id"].tolist()) == (-5.0, delta.records["id"].tolist())
+
+
 def test_a_root_that_is_gone(drive: Driver) -> None:
     drive.hello()
     actions: list[Any] = []
