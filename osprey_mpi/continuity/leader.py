@@ -231,7 +231,7 @@ class Leader(Collector):
         if self._early_stop is not None:
             for id in delta.records["id"].tolist():
                 self._early_stop.finished(id)
-        # The root judges the budget before it leases the next round; and a worker that was lost may come back at the end.
+        # The root judges the budget before the next round; and a worker that was given up may be back at the very end.
         if round_ended or self.phase is Phase.LEFT:
             actions.append(self._send_delta())
         return actions + self._feed([source])
