@@ -141,7 +141,7 @@ def test_without_its_first_node_the_job_is_requeued(cluster: Cluster, tmp_path: 
     assert (job.status()["life"], job.status()["n_ranks"]) == (2, 6)
 
 
-# The last node says nothing more; the first holds the root, which goes on writing without knowing that it is alone.
+# n1 has the root and the batch script: off the network it goes on for a while, without knowing that it is alone.
 @pytest.mark.parametrize(("kind", "node"), [("power", "n2"), ("network", "n2"), ("network", "n1")])
 def test_a_node_falls_silent(cluster: Cluster, tmp_path: Path, kind: str, node: str, cut: int) -> None:
     """No connection is closed, as when a host or a switch loses its power. cut: seeds the moment."""
