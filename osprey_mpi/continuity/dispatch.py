@@ -213,7 +213,8 @@ class Dispatch:
             if order.attempt > 0:
                 self.redo.append(order)
                 continue
-            self.search.forget(order.first, order.n)
+            if not entry.is_foreign:
+                self.search.forget(order.first, order.n)
             self.pool.add(order.first + entry.rows_back, order.first + order.row_stop)
         self.cycle += 1  # orders of these ids from now on are told from the old ones by their cycle
         return taken
@@ -262,11 +263,11 @@ class Dispatch:
             entry.costs[np.isnan(entry.costs) & ~(entry.violations > 0.0)] = self.settings.penalty
         steer = self.settings.exact or self.cycle - order.cycle <= self.settings.stale_window
         scale = self.steering.scale(entry.worker, entry.generation)
-        if entry.survivor_costs and not entry.explicit:
-            costs, violations = np.concatenate(entry.survivor_costs), np.concatenate(entry.survivor_violations)
+        if not entry.explicit and not entry.is_whole:
+            costs, violations, latent = entry.survivors(self.settings.n_dims)
             best = np.lexsort((costs, violations))[: n_survivors(order.n, self.settings.n_dims)]
             search.tell_survivors(
-                order.first, order.n, costs[best], np.concatenate(entry.survivor_latent)[best], entry.generation,
+                order.first, order.n, costs[best], latent[best], entry.generation,
                 steer=steer, violations=violations[best], scale=scale,
             )  # fmt: skip
             return

@@ -58,7 +58,8 @@ class Piece(NamedTuple):
 class OpenOrder:
     """Hold an order that is out; costs and violations are (n,), NaN where nothing has come back.
 
-    is_foreign: another leader gave it, which is gone; this one's search did not ask for it.
+    is_foreign: another leader gave it, which is gone; this one's search did not ask for it. is_whole: all rows came
+    back, not the best of them alone, of which there may be none.
     """
 
     order: Order
@@ -68,6 +69,7 @@ class OpenOrder:
     generation: int = EXPLICIT
     rows_back: int = 0
     is_foreign: bool = False
+    is_whole: bool = False
     survivor_costs: list[Floats] = field(default_factory=list)
     survivor_violations: list[Floats] = field(default_factory=list)
     survivor_latent: list[Floats] = field(default_factory=list)
@@ -98,6 +100,15 @@ class OpenOrder:
         same = piece.n == order.n and piece.cycle == order.cycle and (piece.generation == EXPLICIT) == self.explicit
         return same and piece.row_start == self.rows_back and piece.row_stop <= order.row_stop
 
+    def survivors(self, n_dims: int) -> tuple[Floats, Floats, Floats]:
+        """Return the costs (n,), violations (n,) and latent numbers (n, n_dims) of the best rows; n may be 0."""
+        none = np.empty(0)
+        return (
+            np.concatenate([none, *self.survivor_costs]),
+            np.concatenate([none, *self.survivor_violations]),
+            np.concatenate([np.empty((0, n_dims)), *self.survivor_latent]),
+        )
+
     def take(self, piece: Piece, rows: Part) -> None:
         """Enter what came back for rows [row_start, row_stop)."""
         start, stop = piece.row_start, piece.row_stop
@@ -108,9 +119,11 @@ class OpenOrder:
         elif len(rows.records) == stop - start:
             self.costs[start:stop] = rows.records["cost"]
             self.violations[start:stop] = rows.records["violation"]
+            self.is_whole = True
         elif len(rows.costs) == stop - start:
             self.costs[start:stop] = rows.costs
             self.violations[start:stop] = rows.violations
+            self.is_whole = True
         self.generation = piece.generation
         self.rows_back = stop
 

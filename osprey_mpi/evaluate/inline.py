@@ -213,7 +213,7 @@ class InlineEvaluator:
         task, space = job.task, self._space
         survivors = None
         if task.distribution is not None and not self._record_all:
-            rows = _survivors(job.costs, job.violations, osprey.n_survivors(task.n, space.n_dims))
+            rows = osprey.survivors(job.costs, job.violations, osprey.n_survivors(task.n, space.n_dims))
             # Drawn again: cheaper than keeping the latent numbers of a whole batch.
             latent = draws.latent_of(self._config.seed, task.first + task.row_start + rows, space, self._device.xp)
             survivors = rows, self._device.to_host(latent)
@@ -237,15 +237,6 @@ class InlineEvaluator:
 def _feasible(costs: Floats, violations: Floats) -> Floats:
     """Return the costs (n,), NaN where a row is infeasible."""
     return np.where(violations == 0, costs, np.nan) if violations.any() else costs
-
-
-def _survivors(costs: Floats, violations: Floats, k: int) -> NDArray[np.int64]:
-    """Return up to k rows, best first: feasible ones by cost; where there are none, the least infeasible ones."""
-    if violations.any():
-        feasible = _feasible(costs, violations)
-        ranked = violations if np.isnan(feasible).all() else feasible
-        return osprey.survivors(np.where(np.isnan(costs), np.nan, ranked), k)
-    return osprey.survivors(costs, k)
 
 
 def _joined(parts: list[Any], empty: Any) -> Any:

@@ -144,7 +144,7 @@ class Jobs:
             job.positions[rows],
             costs,
             violations,
-            self._survivors(job, feasible, start),
+            self._survivors(job, start, stop),
             reasons,
             self._elapsed_s(job, start, stop),
         )
@@ -167,8 +167,9 @@ class Jobs:
         records["status"] = job.status[rows]
         return records
 
-    def _survivors(self, job: Job, feasible: Floats, start: int) -> tuple[NDArray[np.int64], Floats] | None:
+    def _survivors(self, job: Job, start: int, stop: int) -> tuple[NDArray[np.int64], Floats] | None:
         if self._record_all or job.latent is None:
             return None  # every row comes back, or was not drawn: nothing to choose
-        best = osprey.survivors(feasible, osprey.n_survivors(job.task.n, job.latent.shape[1]))
+        n = osprey.n_survivors(job.task.n, job.latent.shape[1])
+        best = osprey.survivors(job.costs[start:stop], job.violations[start:stop], n)
         return best, job.latent[start + best]

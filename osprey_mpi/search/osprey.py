@@ -62,8 +62,14 @@ def choose(probabilities: Any, uniforms: Any, n_choices: tuple[int, ...], xp: An
     return codes
 
 
-def survivors(costs: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Give the indices of the `k` best of a block, best first, ties by place; failed ones (NaN) are left out."""
+def survivors(costs: NDArray[np.float64], violations: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """Give the rows of the `k` best of a block, best first: by violation, then by cost, then by place.
+
+    Failed ones are left out: no cost (NaN) and no violation. One that breaks a constraint needs no cost.
+    """
+    if violations.any():
+        usable = np.flatnonzero((violations > 0.0) | ~np.isnan(costs))
+        return usable[np.lexsort((costs[usable], violations[usable]))[:k]]
     n_usable = int(np.count_nonzero(~np.isnan(costs)))
     k = min(k, n_usable)
     if 0 < k < costs.size // 4:

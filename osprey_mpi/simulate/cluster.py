@@ -297,7 +297,7 @@ class Cluster:
         if self._batch > 1:
             kept = osprey.captures(costs, np.inf)
             if block.latent is not None:
-                best = osprey.survivors(costs, osprey.n_survivors(order.n, self.space.n_dims))
+                best = osprey.survivors(costs, np.zeros(costs.size), osprey.n_survivors(order.n, self.space.n_dims))
                 survivors = best, block.latent[row:stop][best]
         return Evaluated(
             order, block.generation, row, stop, records[kept], values[kept], points[kept], costs, np.zeros(stop - row),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from leader_driver import Driver, Make, ids
-from protocol_helpers import sends
+from protocol_helpers import evaluated, sends
 
 from osprey_mpi.continuity.codec import unpack_arrays
 from osprey_mpi.continuity.events import Finish, Log, PeerLost, StopAsked, Tick
@@ -74,6 +74,19 @@ def test_what_a_worker_sends_after_the_farewell_goes_up_at_once(drive: Driver) -
     assert drive.leader.phase is Phase.LEFT
     (passed_on,) = sends(drive(delta, 1), Delta)
     assert (passed_on.cost, passed_on.records["id"].tolist()) == (-5.0, delta.records["id"].tolist())
+
+
+def test_a_batch_that_failed_whole_teaches_nothing(make_search: Make) -> None:
+    """No row came back: its places in the block say nothing of where to search."""
+    drive = Driver(make_search(4), (1,), batch=4)
+    drive.hello()
+    drive(ids(0, 80))
+    for _ in range(10):
+        worker, order = drive.workers[1], drive.running.pop(1)
+        drive.run(1, worker.handle(evaluated(order, 0, 4, [float("nan")] * 4, keep=[]), drive.now))
+        (delta,) = sends(worker.handle(Tick(), drive.now), Delta)
+        drive(delta, 1)
+    assert drive.told == [] and drive.search.generation == 0 and drive.search.best is None
 
 
 def test_a_root_that_is_gone(drive: Driver) -> None:

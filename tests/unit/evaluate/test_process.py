@@ -312,6 +312,17 @@ def test_captures_only_records_what_improved_and_names_survivors(rig):
     assert np.array_equal(z, latent(3, 0, 4, r.space)[indices])
 
 
+def test_where_nothing_is_feasible_the_least_infeasible_survive(rig):
+    """Nothing of it is evaluated, so violations are all that the search can learn from."""
+    r = rig("def f(p): return p['x']", batch=4, record_all=False, more={"constraints": ["x >= 2"]})
+    distribution = Distribution(0, np.array([0.5]), 0.1, np.array([1.0]), np.empty(0))
+    r.evaluator.submit(Task(0, 4, 0, 4, 0, 0, None, distribution))
+    (outcome,) = r.drain().outcomes
+    assert np.isnan(outcome.costs).all() and len(outcome.records) == 0 and not outcome.reasons
+    rows, _ = outcome.survivors
+    assert rows.tolist() == np.argsort(outcome.violations).tolist()[: len(rows)] and len(rows) > 0
+
+
 def test_output_of_the_objective_never_reaches_stdout(rig, capfd, caplog):
     caplog.set_level("INFO")
     rig("import os\nprint('at import')\ndef f(p):\n    print('hello'); os.system('echo shell'); return 1.0").run(

@@ -156,7 +156,7 @@ def crowded(
             now_s, told, distribution = heapq.heappop(running)
             latent = streams.latent(seed, told * batch, batch, space)
             costs = costs_of(space.decode(hover(distribution, latent, space)))
-            kept = survivors(costs, n_survivors(batch, space.n_dims))
+            kept = survivors(costs, np.zeros(batch), n_survivors(batch, space.n_dims))
             flock.tell_survivors(told * batch, batch, costs[kept], latent[kept], distribution.generation)
             if flock.best is not None and flock.best.cost <= target:
                 return number - n_workers + 1
@@ -188,7 +188,7 @@ def batched(
             latent = streams.latent(seed, first, batch, space)
             positions = hover(flock.distribution, latent, space)
             costs = costs_of(space.decode(positions))
-            kept = survivors(costs, n_survivors(batch, space.n_dims))
+            kept = survivors(costs, np.zeros(batch), n_survivors(batch, space.n_dims))
             flock.tell_survivors(first, batch, costs[kept], latent[kept], flock.generation, ids=first + kept)
         flock.check()
         if flock.best is not None and flock.best.cost <= target:

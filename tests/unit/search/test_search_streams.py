@@ -97,10 +97,19 @@ def test_draws_categories_by_their_tables() -> None:
 def test_keeps_the_best_of_a_block(k: int) -> None:
     costs = np.random.default_rng(0).integers(0, 500, 4096).astype(np.float64)
     costs[::7] = np.nan
-    kept = survivors(costs, k)
+    kept = survivors(costs, np.zeros(4096), k)
     expected = np.argsort(costs, kind="stable")[: np.count_nonzero(~np.isnan(costs))][:k]
     assert kept.tolist() == expected.tolist()
-    assert survivors(np.full(5, np.nan), 3).size == 0
+    assert survivors(np.full(5, np.nan), np.zeros(5), 3).size == 0
+
+
+def test_ranks_what_breaks_a_constraint_by_its_violation() -> None:
+    """Behind all that break none; it needs no cost, because it may not have been evaluated."""
+    nan = float("nan")
+    costs = np.array([nan, 5.0, nan, 1.0, nan, 4.0])
+    violations = np.array([0.2, 0.0, 0.0, 0.1, 0.1, 0.0])
+    assert survivors(costs, violations, 9).tolist() == [5, 1, 3, 4, 0], "the third one failed"
+    assert survivors(costs[[0, 4]], violations[[0, 4]], 1).tolist() == [1]
 
 
 def test_sizes_populations_by_dimension() -> None:
