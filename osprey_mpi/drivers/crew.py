@@ -81,15 +81,28 @@ class Crew:
 
         return inventory() if self.evaluates else []
 
+    def choose_device(self) -> None:
+        """Choose where this rank computes. Collective over the world. Raises ConfigError or EnvironmentFault.
+
+        A step of its own: `check` is collective over a group, whose other ranks would wait for one that ends here.
+        """
+        session, kept = self.session, self.session.past.kept
+        place = collectives.local_place(session.world)
+        if kept is not None:
+            self.backend = kept.backend
+        elif self.evaluates:
+            device = session.config.device
+            with session.config.locating():
+                self.backend = select(device.kind, *place, device.memory_fraction)
+
     def check(self) -> None:
-        """Choose the device and import the objective. Raises ConfigError or EnvironmentFault."""
+        """Import the objective. Raises ConfigError or EnvironmentFault."""
         with self.session.config.locating():
             self._check()
 
     def _check(self) -> None:
         session = self.session
         config = session.config
-        local_rank, n_local = collectives.local_place(session.world)
         if self.follows:
             self.member = Member(
                 config, Schema(session.space.layouts), self.rank, session.out / "scratch", self.communicators.group,
@@ -100,9 +113,9 @@ class Crew:
             return
         kept = session.past.kept
         if kept is not None:
-            self.backend, self.evaluator = kept.backend, kept.evaluator
+            self.evaluator = kept.evaluator
             return
-        self.backend = select(config.device.kind, local_rank, n_local, config.device.memory_fraction)
+        assert self.backend is not None, "choose_device comes first"
         self.evaluator = make_evaluator(
             config, session.space, rank=self.rank, clock=session.clock, record_all=self._record_all(),
             device=self.backend, scratch_root=session.out / "scratch", comm=self.communicators.group,

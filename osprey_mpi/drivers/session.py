@@ -58,6 +58,7 @@ class Session:
         crew: Crew | None = None
         try:
             crew = Crew(self, placed, past.communicators)
+            everywhere(self.world, crew.choose_device)
             everywhere(self.world, crew.check)
             return self._work(crew, placed)
         finally:

@@ -187,3 +187,11 @@ def test_objective_that_needs_more_ranks_than_there_are(case: Problem) -> None:
 
 def test_console_script_and_module_are_the_same(case: Problem) -> None:
     assert launch(1, osprey("--version"), cwd=Path.cwd()).stdout.startswith(("osprey", "0."))
+
+
+def test_a_group_whose_worker_has_no_device_ends_at_once(case: Problem) -> None:
+    """Its other rank, which needs none, does not wait for it."""
+    case.write(GROUP, BASE.replace('"case:f"', '"case:f", ranks: 2') + "device: cuda\n")
+    done = launch(4, osprey("run", "case.yaml", "--out", "out"), cwd=case.folder, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert (done.rc, done.stdout) == (4, ""), done.stderr
+    assert done.stderr.count("device is cuda, but") == 1, done.stderr
