@@ -52,13 +52,14 @@ class Carry:
         if self._before is None:
             return False
         n_dims = entry.survivor_latent[0].shape[1] if entry.survivor_latent else 0
+        costs, violations, latent = entry.survivors(n_dims)
         self._cut = {
             "block": np.array([entry.order.first, entry.order.n, entry.order.row_stop, entry.generation]),
             "costs": entry.costs,
             "violations": entry.violations,
-            "survivor_costs": np.concatenate(entry.survivor_costs or [np.empty(0)]),
-            "survivor_violations": np.concatenate(entry.survivor_violations or [np.empty(0)]),
-            "survivor_latent": np.concatenate(entry.survivor_latent or [np.empty((0, n_dims))]),
+            "survivor_costs": costs,
+            "survivor_violations": violations,
+            "survivor_latent": latent,
         }
         self._positions, self._is_open = entry.order.positions, False
         return True

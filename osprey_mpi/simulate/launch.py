@@ -294,13 +294,7 @@ class Launch(Cluster):
             case Conclude(exit_code):
                 if exit_code != ExitCode.STOPPED:
                     assert process.machines[Role.ROOT].tally.n_evaluations == self.disk.tally.n_evaluations
-                self.witness.given_up = frozenset(self._paused).intersection(self._given_up())
                 self.give(process, Role.ROOT, Concluded(exit_code))
-
-    def _given_up(self) -> set[int]:
-        """Return whom the root and the leaders count as lost."""
-        above = (p.machines[role] for p in self.processes for role in (Role.ROOT, Role.LEADER) if role in p.machines)
-        return {rank for machine in above for rank, member in machine.members.items() if member.lost}
 
     @property
     def is_done(self) -> bool:

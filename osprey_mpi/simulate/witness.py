@@ -3,7 +3,7 @@
 * a delta is admitted once, and the account that its collector replays is that of its sender, bit for bit
 * the best point that a sender tells is the lowest of all that it was told, by cost and then by id
 * what a worker hears to be durable is on disk
-* what a rank that lives to the end has captured is on disk, but for one that was given up and sleeps as the run ends
+* what a rank that lives to the end has captured is on disk
 * survivors who go on with the same root in the same epoch go on with the same members, and never in an older epoch
 """
 
@@ -39,7 +39,6 @@ class Witness:
     admitted: set[tuple[Sender, int, int]] = field(default_factory=set)
     told: dict[Sender, Point] = field(default_factory=dict)
     captured: dict[int, Point] = field(default_factory=dict)  # by rank, over all its lives
-    given_up: frozenset[int] = frozenset()  # ranks that counted as lost, and stood still, when the run ended
     epochs: dict[int, int] = field(default_factory=dict)  # by rank
     worlds: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
@@ -83,8 +82,7 @@ class Witness:
 
     def survived(self, rank: int) -> None:
         """See a rank at the end of a run that is done."""
-        if rank not in self.given_up:
-            self._on_disk(self.captured.get(rank, NONE))
+        self._on_disk(self.captured.get(rank, NONE))
 
     def took_up(self, rank: int, epoch: int, members: tuple[int, ...]) -> None:
         """See a rank take up a world."""

@@ -143,10 +143,10 @@ class Cluster:
 
     def cut_power(self, node: str) -> None:
         """Cut a node's power as the others see it: no connection is closed, it just says nothing more."""
-        self.plug(node, "down")
+        self.set_link(node, "down")
         self.kill(node)
 
-    def plug(self, node: str, state: str) -> None:
+    def set_link(self, node: str, state: str) -> None:
         """Take a node off the network ("down"), silently, while it runs on; or bring it back ("up")."""
         self._link("set", f"veth-{node}", state)
 

@@ -5,6 +5,7 @@ Each job asks for three of the four nodes. What is checked: every evaluation of 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import sys
@@ -85,16 +86,20 @@ class Job:
         output = self.log.read_text() if self.log.exists() else ""
         return f"{self.facts()}\n{self.status()}\n{output}\n{self.cluster.logs()}"
 
-    def wait_for_the_last_rank(self, timeout_s: float) -> None:
-        """Wait until no rank of the job lives on any node."""
-        deadline, folder = time.monotonic() + timeout_s, str(self.folder)
-        while left := [
-            pid
-            for pid, environment in environments()
-            if environment.get("RUNS") == folder and "OMPI_COMM_WORLD_RANK" in environment
-        ]:
+    def wait_for_the_last_process(self, timeout_s: float) -> None:
+        """Wait until neither a rank of the job nor its `osprey launch` lives on any node."""
+        deadline = time.monotonic() + timeout_s
+        while left := [pid for pid, environment in environments() if self._is_ours(pid, environment)]:
             assert time.monotonic() < deadline, (left, self.told())
             time.sleep(0.1)
+
+    def _is_ours(self, pid: int, environment: dict[str, str]) -> bool:
+        if environment.get("RUNS") != str(self.folder):
+            return False
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            return "osprey_mpi" in words or any(Path(word).name == "osprey" for word in words if word)
+        return False
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Return the size and the time of the last change of each file of the run but the ranks' logs."""
@@ -150,15 +155,15 @@ def test_a_node_falls_silent(cluster: Cluster, tmp_path: Path, kind: str, node: 
     if kind == "power":
         cluster.cut_power(node)
     else:
-        cluster.plug(node, "down")
+        cluster.set_link(node, "down")
     facts = job.wait(SILENT_S)
     job.assert_complete()
     assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", str(int(node == "n1"))), job.told()
     if kind == "power":
         return
     before = job.files()
-    cluster.plug(node, "up")
-    job.wait_for_the_last_rank(60.0)
+    cluster.set_link(node, "up")
+    job.wait_for_the_last_process(60.0)
     cluster.kill(node)  # Slurm looks seldom for a node that is down: the next test gets another
     assert job.files() == before, "who comes back writes nothing"
 

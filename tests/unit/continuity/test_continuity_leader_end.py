@@ -89,6 +89,17 @@ def test_a_batch_that_failed_whole_teaches_nothing(make_search: Make) -> None:
     assert drive.told == [] and drive.search.generation == 0 and drive.search.best is None
 
 
+def test_what_another_leader_had_ordered_is_no_account_of_this_search(drive: Driver) -> None:
+    """Its worker is lost, too: the search here was never asked for it, and gets nothing back."""
+    drive.hello()
+    drive.leader.dispatch.adopt(1, Order(500, 3, 0, 3, 0))
+    before = drive.search.snapshot()
+    (taken,) = drive.leader.dispatch.take_back(1)
+    assert taken.is_foreign and list(drive.leader.dispatch.pool) == [(500, 503)]
+    after = drive.search.snapshot()
+    assert before.keys() == after.keys() and all(np.array_equal(before[key], after[key]) for key in before)
+
+
 def test_a_root_that_is_gone(drive: Driver) -> None:
     drive.hello()
     actions: list[Any] = []
