@@ -89,15 +89,23 @@ def test_a_batch_that_failed_whole_teaches_nothing(make_search: Make) -> None:
     assert drive.told == [] and drive.search.generation == 0 and drive.search.best is None
 
 
-def test_what_another_leader_had_ordered_is_no_account_of_this_search(drive: Driver) -> None:
+def test_what_another_leader_had_ordered_is_no_account_of_this_search(make_search: Make) -> None:
     """Its worker is lost, too: the search here was never asked for it, and gets nothing back."""
-    drive.hello()
-    drive.leader.dispatch.adopt(1, Order(500, 3, 0, 3, 0))
-    before = drive.search.snapshot()
-    (taken,) = drive.leader.dispatch.take_back(1)
-    assert taken.is_foreign and list(drive.leader.dispatch.pool) == [(500, 503)]
-    after = drive.search.snapshot()
-    assert before.keys() == after.keys() and all(np.array_equal(before[key], after[key]) for key in before)
+    states = []
+    for foreign in ([], [Order(500, 3, 0, 3, 0)]):
+        drive = Driver(make_search())
+        drive.hello()
+        drive(ids(0, 20))
+        for _ in range(6):
+            drive(drive.finish(1), 1)
+        for order in foreign:
+            drive.leader.dispatch.adopt(1, order)
+        taken = drive.leader.dispatch.take_back(1)
+        assert [entry.order for entry in taken if entry.is_foreign] == foreign
+        assert list(drive.leader.dispatch.pool.overlap(500, 503)) == [(500, 503)] * len(foreign)
+        states.append(drive.search.snapshot())
+    alone, beside = states
+    assert alone.keys() == beside.keys() and all(np.array_equal(alone[key], beside[key]) for key in alone)
 
 
 def test_a_root_that_is_gone(drive: Driver) -> None:
