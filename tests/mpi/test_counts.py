@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
 from launch import launch, osprey
 from problem import Problem
 
@@ -44,7 +45,6 @@ def test_quickstart(n: int, tmp_path: Path) -> None:
     assert (status["state"], status["exit_code"], status["n_evaluations"]) == ("done", 0, n_evaluations)
     assert status["best"]["cost"] == result["best"]["cost"]
     assert sorted(file.name for file in (out / "logs").iterdir()) == [f"rank-{rank:04d}.log" for rank in range(n)]
-    xarray = pytest.importorskip("xarray", exc_type=ImportError)
     with xarray.open_dataset(out / "results.h5", group="evaluations", engine="h5netcdf") as data:
         assert set(VARIABLES) <= set(data.variables)
         assert np.array_equal(np.sort(data["evaluation"].values), np.arange(n_evaluations))

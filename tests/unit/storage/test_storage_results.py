@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray
 
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.records import BLOCK, Status
@@ -44,7 +45,6 @@ def run(tmp_path: Path, config: Config, rows: Any) -> Path:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 def test_xarray_opens_it(run: Path, engine: Any) -> None:
-    xarray = pytest.importorskip("xarray")
     path = write_results(run)
     with xarray.open_dataset(path, group="evaluations", engine=engine) as data:
         assert dict(data.sizes) == {"evaluation": 3, "x_index": 2}
