@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -44,6 +45,8 @@ class Child:
         self._results = results
         self._board = board
         self._reader = FrameReader()
+        self._reading = threading.Lock()
+        self._pid = os.getpid()
         self._chunks: deque[tuple[int, int, int]] = deque()
         self._stop_id = -1
         self._running_id = -1
@@ -154,8 +157,9 @@ class Child:
         self._send(pack_frame(Kind.REPORT, frames.REPORT.pack(id, step, value)))
 
     def stopping(self, id: int) -> bool:
-        """Look whether the rank has told this evaluation to stop."""
-        self._receive(wait=False)
+        """Look whether the rank has told this evaluation to stop; a forked process of it hears nothing."""
+        if os.getpid() == self._pid:  # what a copy of us took from the pipe, we would never get
+            self._receive(wait=False)
         return self._stop_id == id
 
     def _note(self, id: int, reason: str) -> None:
@@ -177,6 +181,10 @@ class Child:
 
     def _receive(self, wait: bool) -> bool:
         """Take what the rank has sent; False at the end of the pipe."""
+        with self._reading:  # threads of an objective may look at the same time, and one may outlive its evaluation
+            return self._taken(wait)
+
+    def _taken(self, wait: bool) -> bool:
         if not select.select([self._control], [], [], None if wait else 0.0)[0]:
             return True
         data = os.read(self._control, 65536)

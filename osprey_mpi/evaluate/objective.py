@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
+import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,9 +176,24 @@ class Objective:
         self.function = function
         self.options = dict(options)
         self.takes_context, self._by_name = _find_context(function, self.options, label)
+        self._pid = os.getpid()
 
     def call(self, parameters: Mapping[str, Any], context: object) -> Any:
-        """Call the function and return what it returns."""
+        """Call the function and return what it returns.
+
+        A process that the function forked ends where it leaves the function: it must not go on as a second one of us.
+        """
+        try:
+            result = self._called(parameters, context)
+        except BaseException as error:
+            if os.getpid() != self._pid:
+                _end_copy(error)
+            raise
+        if os.getpid() != self._pid:
+            _end_copy(None)
+        return result
+
+    def _called(self, parameters: Mapping[str, Any], context: object) -> Any:
         if not self.takes_context:
             return self.function(parameters, **self.options)
         if self._by_name:
@@ -207,6 +223,17 @@ class Objective:
         except BaseException as error:
             return [Reply(Status.FAILED, math.nan, 0.0, without_scratch(describe(error), context))] * n
         return [_batch_reply(*row) for row in zip(costs.tolist(), violations.tolist(), strict=True)]
+
+
+def _end_copy(error: BaseException | None) -> NoReturn:
+    """End a forked process as Python would: a traceback and 1 after an exception, the code given to sys.exit."""
+    code: Any = 0
+    if isinstance(error, SystemExit):
+        code = error.code or 0
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _batch_reply(cost: float, violation: float) -> Reply:

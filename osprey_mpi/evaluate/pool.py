@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ from osprey_mpi.evaluate.process import ChildProcess
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 
+_log = getLogger("osprey_mpi")
+
 CHUNK_BYTES = 1 << 20  # of points per slot: a few milliseconds of the fastest function, and small beside a rank
 CHUNK_ROWS = 512
 START_LIMIT_S = 300.0  # importing a large framework from a cold parallel file system takes minutes, not more
 CLOSE_LIMIT_S = 5.0  # past SIGKILL only a process stuck in a file system is left, and it must not hold up the run
+DEAF_S = 30.0  # to begin with a row takes microseconds: a child that has rows and is in none does not hear us any more
 N_IDLE_DEATHS = 3  # a child that dies so often without evaluating anything will not do better the next time
 
 
@@ -85,6 +89,7 @@ class ProcessEvaluator:
         self._chunks: deque[Chunk] = deque()
         self._serial = 0
         self._seen: Running | None = None
+        self._still_since_s = 0.0  # since when the child has neither moved nor been given anything
         self._overtime: tuple[int, int] | None = None
         self._progress: list[Progress] = []
         self._load_error: str | None = None
@@ -230,6 +235,11 @@ class ProcessEvaluator:
         self._seen = running
         if not child.is_ready and now_s - child.started_s > START_LIMIT_S:
             child.kill()
+        if running != seen:
+            self._still_since_s = now_s
+        elif running.since_s == 0.0 and child.is_ready and self._chunks and now_s - self._still_since_s > DEAF_S:
+            _log.warning("its child process has not begun with what it was given %g s ago and is replaced", DEAF_S)
+            child.kill()
         # Two equal looks: one alone might catch the child between two writes.
         if running != seen or running.since_s == 0.0 or self._overtime is not None:
             return
@@ -254,6 +264,7 @@ class ProcessEvaluator:
             child.board.values[slot][: len(rows)] = job.values[rows]
             self._chunks.append(Chunk(self._serial, slot, job, rows))
             child.send(pack_frame(Kind.CHUNK, frames.CHUNK.pack(self._serial, slot, len(rows))))
+            self._still_since_s = time.monotonic()
             self._serial += 1
 
     def _bury(self, child: ChildProcess) -> None:

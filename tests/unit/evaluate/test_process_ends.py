@@ -12,6 +12,7 @@ import time
 import pytest
 
 from osprey_mpi.continuity.records import Status
+from osprey_mpi.evaluate import pool
 
 OK, FAILED, TIMEOUT = Status.OK, Status.FAILED, Status.TIMEOUT
 
@@ -153,6 +154,62 @@ def test_a_child_that_always_dies_does_not_stall_the_run(rig, tmp_path):
     got = r.run(points(0.5, 0.25))
     assert got.status == [FAILED, FAILED]
     assert "exit code 4 before it evaluated anything" in got.reasons[0] and "gone" in got.reasons[0]
+
+
+@pytest.mark.parametrize("isolation", ["process", "thread"])
+def test_a_forked_copy_that_leaves_the_function_ends_there(rig, tmp_path, processes, isolation):
+    source = """
+        import os, sys
+        def f(p):
+            here = os.getpid()
+            copy = os.fork()
+            if copy == 0:
+                if p["x"] == 0.25: raise ValueError("in the copy")
+                if p["x"] == 0.5: sys.exit(7)
+                return -1.0
+            code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+            return {0.0: 0, 0.25: 1, 0.5: 7}[p["x"]] - code + p["x"]
+    """
+    got = rig(source, isolation=isolation).run(points(0.0, 0.25, 0.5) * 8)
+    assert got.status == [OK] * 24 and got.costs == [0.0, 0.25, 0.5] * 8, "each code is as Python would end the copy"
+    assert got.records["id"].tolist() == list(range(24))
+
+
+def test_forked_workers_and_threads_that_ask_to_stop_take_nothing_from_the_rank(rig):
+    source = """
+        import os, threading, time
+        def ask(context):
+            while True:
+                context.should_stop()
+                time.sleep(0.0005)
+        def f(p, context):
+            if p["x"] == 0.0:
+                if os.fork() == 0:
+                    ask(context)
+                for _ in range(4):
+                    threading.Thread(target=ask, args=(context,), daemon=True).start()
+            return p["x"]
+    """
+    r = rig(source)
+    for first in range(100):
+        assert r.run(points(first / 100), first=first).costs == [first / 100]
+
+
+def test_a_child_that_no_longer_hears_its_rank_is_replaced(rig, monkeypatch, caplog):
+    monkeypatch.setattr(pool, "DEAF_S", 0.3)
+    source = """
+        import os
+        def f(p):
+            if p["x"] == 1.0:
+                control = int(open("/proc/self/cmdline").read().split(chr(0))[3])
+                os.dup2(os.pipe()[0], control)
+            return p["x"]
+    """
+    r = rig(source)
+    assert r.run(points(0.5, 1.0)).costs == [0.5, 1.0]
+    assert r.run(points(0.25, 0.75), first=2).costs == [0.25, 0.75]
+    assert "has not begun with what it was given 0.3 s ago" in caplog.text
+    assert r.run(points(0.125), first=4).costs == [0.125]
 
 
 def test_the_child_dies_with_its_rank(tmp_path, processes):
