@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from osprey_mpi.comm.mail import IDLE_S, Tag
 from osprey_mpi.comm.startup import World, break_off
-from osprey_mpi.errors import RunLost
+from osprey_mpi.errors import ExitCode, RunLost
 from osprey_mpi.words import ranks_named
 
 ORPHAN_S = 60.0  # that the root has to stop the run once the launcher is gone
+ORPHAN_LOOK_S = 1.0
 
 
 def tell_code(world: World, ranks: Iterable[int], exit_code: int, limit_s: float) -> None:
@@ -33,6 +37,35 @@ def await_code(world: World, is_orphan: Callable[[], bool]) -> int:
             raise RunLost(f"the launcher is gone, and rank {world.root} has said nothing for {ORPHAN_S:g} s")
         time.sleep(IDLE_S)
     return int(code[0])
+
+
+class OrphanWatch:
+    """End this process with exit code 75 once its launcher has been gone for ORPHAN_S within a block.
+
+    For the ranks of a group: in user code, or in a collective that a lost rank will not enter, they see neither messages
+    nor signals, and nobody else would end them. say: gets the reason, in a thread.
+    """
+
+    def __init__(self, is_orphan: Callable[[], bool], say: Callable[[str], None]) -> None:
+        self._is_orphan, self._say = is_orphan, say
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+
+    def _watch(self) -> None:
+        while not self._is_orphan():
+            if self._is_over.wait(ORPHAN_LOOK_S):
+                return
+        if self._is_over.wait(ORPHAN_S):
+            return
+        with contextlib.suppress(Exception):  # of a terminal that went with the launcher
+            self._say(f"this rank ends: the launcher is gone, and its group has worked on for {ORPHAN_S:g} s")
+        os._exit(ExitCode.STOPPED)
 
 
 def _tell(world: World, ranks: Iterable[int], value: Any, tag: Tag, limit_s: float) -> None:

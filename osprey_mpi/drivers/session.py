@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from logging import Logger
 from pathlib import Path
 from typing import Any
 
-from osprey_mpi.comm import tree
+from osprey_mpi.comm import ending, tree
 from osprey_mpi.comm.collectives import allgather, broadcast, gather
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
@@ -60,10 +61,17 @@ class Session:
             crew = Crew(self, placed, past.communicators)
             everywhere(self.world, crew.choose_device)
             everywhere(self.world, crew.check)
-            return self._work(crew, placed)
+            with self._watched(crew):
+                return self._work(crew, placed)
         finally:
             if crew is not None:
                 crew.close()
+
+    def _watched(self, crew: Crew) -> AbstractContextManager[None]:
+        """See to it that a rank of a group ends when the launcher has."""
+        if crew.communicators.group is None:
+            return nullcontext()
+        return ending.OrphanWatch(lambda: self._signals.is_orphan, lambda text: crew.log.warning("%s", text))
 
     def _work(self, crew: Crew, placed: tree.Tree) -> int:
         """Begin the life and see it through. Collective over the world."""

@@ -63,11 +63,10 @@ class Member:
             self._message[_HEAD.itemsize : _HEAD.itemsize + values.nbytes] = values.ravel().view(np.uint8)
             _sleep_until(self._comm.Ibcast(self._message, 0))
 
-    def receive(self, ended: Callable[[], bool] | None) -> tuple[int, int, NDArray[np.float64]] | None:
-        """Wait asleep for the next call: (op, id, values), or None once `ended` is true."""
+    def receive(self) -> tuple[int, int, NDArray[np.float64]]:
+        """Wait asleep for the next call: (op, id, values)."""
         assert self._comm is not None
-        if not _sleep_until(self._comm.Ibcast(self._message, 0), ended):
-            return None
+        _sleep_until(self._comm.Ibcast(self._message, 0))
         op, id, n = self._message[: _HEAD.itemsize].view(_HEAD)[0].tolist()
         stop = _HEAD.itemsize + 8 * n * self._schema.n_columns
         values = self._message[_HEAD.itemsize : stop].view(np.float64).reshape(n, self._schema.n_columns)
@@ -198,17 +197,10 @@ class GroupEvaluator:
         self._member.free()
 
 
-def follow(member: Member, ended: Callable[[], bool] | None = None) -> None:
-    """Take part in the evaluations of rank 0 of the member's group until it closes. Collective over the group.
-
-    `ended` is asked between looks, about every millisecond; once true, the rank leaves without its group (the run is
-    being broken off).
-    """
+def follow(member: Member) -> None:
+    """Take part in the evaluations of rank 0 of the member's group until it closes. Collective over the group."""
     while True:
-        call = member.receive(ended)
-        if call is None:
-            return
-        op, id, values = call
+        op, id, values = member.receive()
         if op == CLOSE:
             member.free()
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -195,3 +196,37 @@ def test_a_launcher_that_is_killed_leaves_no_orphans(case: Problem) -> None:
         assert running.is_gone(20.0)
     state = case.shown()["state"]
     assert state == "stopped" if IS_OPEN_MPI else state in ("stopped", "interrupted")
+
+
+HASTY = """\
+import sys
+from osprey_mpi.comm import ending
+ending.ORPHAN_S = 2.0
+from osprey_mpi.cli import main
+sys.exit(main())
+"""
+LONG = """\
+import time
+def f(p, context):
+    context.comm.allreduce(1)
+    if context.id > 5:
+        time.sleep(300.0 if context.comm.rank == BUSY else 0.0)
+    context.comm.allreduce(1)
+    return p['x']
+"""
+
+
+@pytest.mark.parametrize("busy", [0, 1])
+def test_a_launcher_that_is_killed_leaves_no_rank_of_a_group(busy: int, case: Problem) -> None:
+    """One is in user code, which sees neither messages nor signals, the other waits for it in a collective."""
+    case.write(LONG.replace("BUSY", str(busy)), BASE.replace('"case:f"', '"case:f", ranks: 2'))
+    (case.folder / "hasty.py").write_text(HASTY)
+    argv = [sys.executable, case.folder / "hasty.py", *case.argv()[1:]]
+    with Launch(4, argv, cwd=case.folder) as running:
+        case.wait_until(running, lambda status: status["n_evaluations"] > 5)
+        os.kill(running.pid, signal.SIGKILL)
+        running.process.wait()
+        assert running.is_gone(20.0)
+    if IS_OPEN_MPI:  # MPICH ends the ranks itself
+        said = "this rank ends: the launcher is gone, and its group has worked on for 2 s"
+        assert said in case.log(1 + busy)
