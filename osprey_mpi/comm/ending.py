@@ -42,8 +42,8 @@ def await_code(world: World, is_orphan: Callable[[], bool]) -> int:
 class OrphanWatch:
     """End this process with exit code 75 once its launcher has been gone for ORPHAN_S within a block.
 
-    For the ranks of a group: in user code, or in a collective that a lost rank will not enter, they see neither messages
-    nor signals, and nobody else would end them. say: gets the reason, in a thread.
+    For the ranks of a group: in user code, or in a collective that a lost rank will not enter, they see neither
+    messages nor signals, and nobody else would end them. say: gets the reason, in a thread.
     """
 
     def __init__(self, is_orphan: Callable[[], bool], say: Callable[[str], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +23,7 @@ from osprey_mpi.search.columns import Kind, Layout
 # An array of the device's namespace.
 Array = Any
 Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
 
 
 class Device(Protocol):
@@ -147,8 +148,8 @@ def _table(layout: Layout, xp: ModuleType) -> Array:
         ) from None
 
 
-def guarded(call: BatchCall, values: Array, first: int, retries: int, device: Device) -> Costs:
-    """Call, and turn whatever goes wrong into failed rows with a reason.
+def guarded(call: BatchCall, values: Array, ids: Sequence[int] | Ids, retries: int, device: Device) -> Costs:
+    """Call, and turn whatever goes wrong into failed rows with a reason. ids: (n,), of the rows.
 
     Out of memory: unused memory is given back and the call made again in two halves; then its rows have failed.
     Another failure is tried again `retries` times.
@@ -156,20 +157,20 @@ def guarded(call: BatchCall, values: Array, first: int, retries: int, device: De
     n = values.shape[0]
     for left in range(retries, -1, -1):
         try:
-            return _checked(call(values, first), n)
+            return _checked(call(values, int(ids[0])), n)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: they end the call, not the run
             if device.is_out_of_memory(error):
                 reason, full = describe(error), True
             else:
                 reason, full = error.reason if isinstance(error, Failure) else describe(error), False
         if full:  # outside the except block, where the traceback still holds the arrays of the call
-            return _halved(call, values, first, reason, device)
+            return _halved(call, values, ids, reason, device)
         if left == 0:
             break
     return _failed(n, reason)
 
 
-def _halved(call: BatchCall, values: Array, first: int, reason: str, device: Device) -> Costs:
+def _halved(call: BatchCall, values: Array, ids: Sequence[int] | Ids, reason: str, device: Device) -> Costs:
     n = values.shape[0]
     device.free()
     if n == 1:
@@ -177,7 +178,7 @@ def _halved(call: BatchCall, values: Array, first: int, reason: str, device: Dev
     parts, middle = [], (n + 1) // 2
     for start, stop in ((0, middle), (middle, n)):
         try:
-            part = _checked(call(values[start:stop], first + start), stop - start)
+            part = _checked(call(values[start:stop], int(ids[start])), stop - start)
         except BaseException as error:
             text = describe(error)
             part = _failed(stop - start, f"out of memory, and again with half the batch\n{reason}\nthen {text}")

@@ -169,17 +169,30 @@ class InlineEvaluator:
             self._device.free()
             answer = Costs(np.full(stop - job.row, np.nan), None, dict.fromkeys(range(stop - job.row), reason))
         else:
-            answer = guarded(call, values, first, self._retries, self._device)
-        violations = answer.violations
-        if self._space.constraints and values is not None:
-            own = self._device.to_host(self._space.violation(values, self._device.xp))
-            violations = own if violations is None else own + violations
+            answer = self._answer(call, values, first)
         job.costs[here] = answer.costs
-        if violations is not None:
-            job.violations[here] = violations
+        if answer.violations is not None:
+            job.violations[here] = answer.violations
         job.reasons.update({first + row: text for row, text in answer.reasons.items()})
         self._keep(job, here, first, positions, values)
         job.row = stop
+
+    def _answer(self, call: BatchCall, values: Array, first: int) -> Costs:
+        """Call the objective; a Python function only for the points that keep the config's constraints."""
+        n, device, xp = len(values), self._device, self._device.xp
+        if not self._space.constraints:
+            return guarded(call, values, range(first, first + n), self._retries, device)
+        costs, violations = np.full(n, np.nan), device.to_host(self._space.violation(values, xp))
+        is_builtin = self._config.objective.builtin is not None
+        rows = np.arange(n) if is_builtin else np.flatnonzero(violations == 0)
+        if len(rows) == 0:
+            return Costs(costs, violations)
+        called = values if len(rows) == n else xp.take(values, xp.asarray(rows), axis=0)
+        answer = guarded(call, called, first + rows, self._retries, device)
+        costs[rows] = answer.costs
+        if answer.violations is not None:
+            violations[rows] += answer.violations
+        return Costs(costs, violations, {int(rows[row]): text for row, text in answer.reasons.items()})
 
     def _keep(self, job: _Job, here: slice, first: int, positions: Array, values: Array) -> None:
         """Keep the rows that get a record: all, or those that beat every row before them."""

@@ -8,10 +8,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from osprey_mpi.config import config_from_mapping
+from osprey_mpi.evaluate import Task
 from osprey_mpi.evaluate.context import Context, Silent
+from osprey_mpi.evaluate.group import GroupEvaluator, Member
+from osprey_mpi.evaluate.jobs import Jobs
+from osprey_mpi.evaluate.schema import Schema
+from osprey_mpi.search.space import Space
 
 MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 pytestmark = pytest.mark.launch
@@ -128,6 +136,33 @@ def f(p, context):
 """
     got = launch(tmp_path, source, 2, batch=3)
     assert got["costs"] == [1.5, 1.75, 2.0, 4.25, 4.5] and got["status"] == [0] * 5
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_points_that_break_the_configs_constraints_are_not_evaluated(tmp_path: Path, batch: int) -> None:
+    seen: list[float] = []
+
+    def f(parameters: dict[str, Any]) -> Any:
+        seen.extend(np.atleast_1d(parameters["x"]).tolist())
+        return parameters["x"] * 2
+
+    config = config_from_mapping({
+        "name": "t", "seed": 3, "objective": {"python": "user:f", "batch": batch}, "budget": {"evaluations": 1},
+        "parameters": {"x": {"type": "real", "low": 0, "high": 1}}, "constraints": ["x <= 0.5"],
+    }, base_dir=tmp_path)  # fmt: skip
+    space = Space(config.parameters, config.constraints)
+    member = Member(config, Schema(space.layouts), 0, tmp_path, None, f)
+    jobs = Jobs(space, config.seed, lambda: 0.0, batch)
+    evaluator = GroupEvaluator(member, jobs, lambda: 0.0, batch, 0)
+    evaluator.check()
+    evaluator.submit(Task(7, 4, 0, 4, -1, 0, np.array([[0.75], [0.25], [0.5], [1.0]]), None))
+    outcomes: list[Any] = []
+    while not evaluator.idle:
+        outcomes += evaluator.poll()
+    assert seen == [0.25, 0.5] and not any(outcome.reasons for outcome in outcomes)
+    np.testing.assert_array_equal(np.concatenate([o.costs for o in outcomes]), [np.nan, 0.5, 1.0, np.nan])
+    assert np.concatenate([o.violations for o in outcomes]).tolist() == [0.25, 0.0, 0.0, 0.5]
+    assert np.concatenate([o.records["status"] for o in outcomes]).tolist() == [0, 0, 0, 0]
 
 
 def test_agree_in_a_group_of_one(tmp_path):

@@ -19,6 +19,7 @@ from osprey_mpi.device import Backend, select
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate import draws
 from osprey_mpi.evaluate.builtin import prepare
+from osprey_mpi.evaluate.context import Context
 from osprey_mpi.evaluate.inline import InlineEvaluator
 from osprey_mpi.evaluate.task import Outcome, Task
 from osprey_mpi.search import osprey, streams
@@ -321,6 +322,48 @@ def test_a_function_may_report_violations() -> None:
     infeasible = outcome.violations > 0
     assert infeasible.any() and not infeasible.all() and outcome.reasons == {}
     assert np.isnan(outcome.costs[infeasible]).all() and set(outcome.records["status"]) == {Status.OK}
+
+
+SQUARE = {"a": RealParameter(low=0, high=1), "b": RealParameter(low=0, high=1)}
+
+
+@pytest.mark.parametrize("device", [None, strict_device()], ids=["host", "device"])
+def test_a_function_is_not_called_at_points_that_break_the_configs_constraints(device: Backend | None) -> None:
+    """Their violation alone ranks them: no failure, and no reason, whatever the function would have said there."""
+    seen: list[Any] = []
+
+    def objective(parameters: dict[str, Any], context: Context) -> Any:
+        seen.append((context.id, len(parameters["a"])))
+        return {"cost": (0.25 - parameters["a"]) ** 0.5, "violation": 1.0 * (parameters["b"] > 0.75)}
+
+    bench = Bench(SQUARE, function=objective, constraints=("a <= 0.25",), record_all=True, batch=6, device=device)
+    points = np.array([[0.5, 0.0], [0.25, 0.0], [1.0, 1.0], [0.0, 1.0], [0.3125, 0.0], [0.1875, 0.0]])
+    outcome = bench.run(Task(40, 6, 0, 6, -1, 0, points, None))
+    assert seen == [(41, 3)] and outcome.reasons == {}
+    np.testing.assert_array_equal(outcome.costs, [math.nan, 0.0, math.nan, 0.5, math.nan, 0.25])
+    assert outcome.violations.tolist() == [0.25, 0.0, 0.75, 1.0, 0.0625, 0.0]
+    assert outcome.records["id"].tolist() == list(range(40, 46)) and not outcome.records["status"].any()
+    nowhere = bench.run(Task(50, 2, 0, 2, -1, 0, points[[0, 2]], None))
+    assert len(seen) == 1 and np.isnan(nowhere.costs).all() and nowhere.violations.tolist() == [0.25, 0.75]
+
+
+def test_what_fails_among_points_that_break_constraints_is_named_by_its_own_id() -> None:
+    """Also where a call is made again in halves, each with the id of its first point."""
+    seen: list[int] = []
+
+    def objective(parameters: dict[str, Any], context: Context) -> Any:
+        seen.append(context.id)
+        if len(parameters["a"]) > 2:
+            raise MemoryError("full")
+        return np.where(parameters["b"] == 1.0, np.nan, parameters["b"])
+
+    device = replace(select("cpu"), is_out_of_memory=lambda error: isinstance(error, MemoryError))
+    bench = Bench(SQUARE, function=objective, constraints=("a <= 0.5",), record_all=True, batch=5, device=device)
+    points = np.array([[1.0, 0.0], [0.0, 0.25], [1.0, 0.0], [0.0, 0.5], [0.0, 1.0]])
+    outcome = bench.run(Task(40, 5, 0, 5, -1, 0, points, None))
+    assert seen == [41, 41, 44] and list(outcome.reasons) == [44]
+    np.testing.assert_array_equal(outcome.costs, [math.nan, 0.25, math.nan, 0.5, math.nan])
+    assert outcome.records["status"].tolist() == [0, 0, 0, 0, Status.FAILED]
 
 
 def test_retries() -> None:
