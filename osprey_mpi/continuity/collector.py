@@ -70,6 +70,10 @@ class Collector:
         member = self.members[source]
         if member.pulse.hear(now):
             member.n_sent = None
+            self.back(source)
+
+    def back(self, source: int) -> None:
+        """Note that a member that was lost is there again."""
 
     def admit(self, source: int, delta: Delta, now: float) -> tuple[Verdict, list[Action]]:
         """Enter a delta in the ledger; on a gap ask for what is missing."""
@@ -77,8 +81,8 @@ class Collector:
         member.renew(delta.incarnation)
         verdict = member.ledger.admit(delta)
         if verdict is Verdict.ADMITTED:
-            if member.pulse.doubted_at is not None:
-                member.pulse.trust()
+            if member.pulse.doubted_at is not None and member.pulse.trust():
+                self.back(source)
         elif verdict in (Verdict.GAP, Verdict.CORRUPT):
             return verdict, self._ask_again(source, member, now, f"delta {delta.counter} is a {verdict.value}")
         return verdict, []

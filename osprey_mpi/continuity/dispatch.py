@@ -55,6 +55,7 @@ class Dispatch:
         self.redo: deque[Order] = deque()  # orders to do finished evaluations again; the search did not ask for them
         self.book = OrderBook()
         self.paces = {worker: Pace() for worker in workers}
+        self.living = dict(self.paces)  # without those that are lost: what is to come is reckoned by these
         self.steering = Steering(workers, 0.0 if settings.exact else settings.speed_exponent)
         self.cycle = 0
         self._n_wanted = 0
@@ -84,7 +85,7 @@ class Dispatch:
     def want(self) -> int:
         """Return how many ids to ask the root for now, 0 for none; seldom, so that most orders cost it no message."""
         if self.settings.exact:
-            enough = len(self.paces) * self._most_rows()
+            enough = len(self.living) * self._most_rows()
             amount = (2 if self.settings.batch > SMALL_BATCH else 1) * enough - self.n_ids
         else:
             enough, amount = self._ahead()
@@ -95,7 +96,7 @@ class Dispatch:
 
     def _ahead(self) -> tuple[int, int]:
         """Return how many ids should be in the pool, and how many to ask for when there are less."""
-        n_workers, n_out = len(self.paces), self.book.n_rows_out
+        n_workers, n_out = len(self.living), self.book.n_rows_out
         if not self._per_s:
             self._per_s = self._rate()
         if self.settings.batch > 1:
@@ -117,8 +118,8 @@ class Dispatch:
 
     def _rate(self) -> float:
         """Return how many evaluations the flock does in a second; 0 when nobody has done one yet."""
-        rates = [1.0 / max(pace.mean_s, 1e-9) for pace in self.paces.values() if pace.n_seen]
-        return len(self.paces) * sum(rates) / len(rates) if rates else 0.0
+        rates = [1.0 / max(pace.mean_s, 1e-9) for pace in self.living.values() if pace.n_seen]
+        return len(self.living) * sum(rates) / len(rates) if rates else 0.0
 
     def _most_rows(self) -> int:
         """Return the largest order: more than a few populations out at once would come back stale.
@@ -128,9 +129,10 @@ class Dispatch:
         batch = self.settings.batch
         if self.settings.exact or batch > SMALL_BATCH:
             return batch
-        fresh = max(6 * self.settings.n_dims // len(self.paces), 8)
+        n_workers = max(len(self.living), 1)
+        fresh = max(6 * self.settings.n_dims // n_workers, 8)
         if self.settings.n_evaluations is not None:
-            fresh = min(fresh, max(self.settings.n_evaluations // (FEWEST_ORDERS * len(self.paces)), 1))
+            fresh = min(fresh, max(self.settings.n_evaluations // (FEWEST_ORDERS * n_workers), 1))
         return min(fresh, 256 if batch == 1 else batch)
 
     def _n_rows(self, worker: int) -> int:
@@ -141,17 +143,18 @@ class Dispatch:
 
     def slowest_s(self) -> float:
         """Return how long the slowest worker takes for an order."""
-        return max((pace.mean_s * self._n_rows(worker) for worker, pace in self.paces.items()), default=0.0)
+        return max((pace.mean_s * self._n_rows(worker) for worker, pace in self.living.items()), default=0.0)
 
     # orders
 
     def slack_s(self) -> float:
         """Return for how long every worker has work, as good as sure."""
-        return min(pace.sure_s(sum(self.book.rows_at(worker))) for worker, pace in self.paces.items())
+        slacks = (pace.sure_s(sum(self.book.rows_at(worker))) for worker, pace in self.living.items())
+        return min(slacks, default=0.0)
 
     def can_begin_round(self) -> bool:
         """Tell whether in exact mode a round may begin: with all ids that it needs, or with the last ones."""
-        enough = len(self.paces) * self._most_rows()
+        enough = len(self.living) * self._most_rows()
         return not self.book.open and (self._dry or self.n_ids >= enough)
 
     def orders_for(self, worker: int) -> list[Steer | Order]:
@@ -168,7 +171,7 @@ class Dispatch:
             if order.row_start > 0:
                 self.carry.fill(entry)
             self.book.add(entry)
-            steer = None if entry.explicit else self.steering.update(worker, self.search.distribution, self.paces)
+            steer = None if entry.explicit else self.steering.update(worker, self.search.distribution, self.living)
             messages += [order] if steer is None else [steer, order]
         return messages
 
@@ -194,7 +197,8 @@ class Dispatch:
         n = min(n_rows, stop - start)
         if n <= 0:
             return None
-        # The last ids below the budget may be less than a block: it is asked for as a whole, and carried over.
+        # The last ids below the budget may be less than a block: it is asked for as a whole, and carried over. Not
+        # where one of several workers is left: a resumed run has several again.
         asked = n_rows if exact and len(self.paces) == 1 and self.pool.n == n else n
         self.carry.before_ask(self.search, cut=n < asked)
         proposal = self.search.ask(start, asked)
@@ -205,6 +209,7 @@ class Dispatch:
 
     def take_back(self, worker: int) -> list[OpenOrder]:
         """Take back the unfinished orders of a lost worker; return them, first the one that it was at."""
+        self.living.pop(worker, None)
         self.steering.forget(worker)
         taken = [entry for entry in self.book.of(worker) if not entry.finished]  # a finished one waits for its round
         for entry in taken:
@@ -218,6 +223,10 @@ class Dispatch:
             self.pool.add(order.first + entry.rows_back, order.first + order.row_stop)
         self.cycle += 1  # orders of these ids from now on are told from the old ones by their cycle
         return taken
+
+    def take_in(self, worker: int) -> None:
+        """Reckon with a worker again that was lost and is back."""
+        self.living[worker] = self.paces[worker]
 
     def adopt(self, worker: int, order: Order) -> None:
         """Enter an order that a worker is at since before this leader led: its results count, and teach nothing."""

@@ -94,11 +94,14 @@ class Pulse:
         if self.health is Health.HEALTHY:
             self.health = Health.SUSPECT
 
-    def trust(self) -> None:
-        """End the doubt: the next delta in order has come."""
+    def trust(self) -> bool:
+        """End the doubt: the next delta in order has come; return True when the sender had been lost and is back."""
         self.doubted_at = None
-        if not self.gone:
-            self.health = Health.HEALTHY
+        if self.gone:
+            return False
+        was_lost = self.health is Health.LOST
+        self.health = Health.HEALTHY
+        return was_lost
 
     def end(self) -> bool:
         """Note that the sender's process has ended; return whether it was not lost before."""

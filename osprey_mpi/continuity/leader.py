@@ -139,6 +139,10 @@ class Leader(Collector):
                 return actions + self._give_up(lost) if lost else actions
         return []
 
+    def back(self, source: int) -> None:
+        """Reckon with a worker again that was lost."""
+        self.dispatch.take_in(source)
+
     def snapshot(self) -> dict[str, np.ndarray]:
         """Return the state of the search, to go on from in a later life."""
         return self.dispatch.carry.snapshot(self.search)
