@@ -276,7 +276,7 @@ class Dispatch:
             costs, violations, latent = entry.survivors(self.settings.n_dims)
             best = np.lexsort((costs, violations))[: n_survivors(order.n, self.settings.n_dims)]
             search.tell_survivors(
-                order.first, order.n, costs[best], latent[best], entry.generation,
+                order.n, costs[best], latent[best], entry.generation,
                 steer=steer, violations=violations[best], scale=scale,
             )  # fmt: skip
             return

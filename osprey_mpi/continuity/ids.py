@@ -95,10 +95,6 @@ class IdRanges:
         """Return the lowest range without removing it; (0, 0) when the set is empty."""
         return (self._starts[0], self._stops[0]) if self._starts else (0, 0)
 
-    def to_array(self) -> NDArray[np.int64]:
-        """Return the ranges, (n_ranges, 2) int64."""
-        return np.array([self._starts, self._stops], dtype=np.int64).T.reshape(-1, 2)
-
     @classmethod
     def from_array(cls, ranges: NDArray[np.int64]) -> IdRanges:
         """Build a set from ranges, (n_ranges, 2)."""

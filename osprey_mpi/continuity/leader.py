@@ -93,14 +93,14 @@ class Leader(Collector):
 
     def __init__(
         self, rank: int, flock: int, root: int, workers: Sequence[int], search: Flock, settings: LeaderSettings,
-        now: float, *, incarnation: int = 1, early_stop: MedianRule | None = None, carry: Carry | None = None,
+        now: float, *, early_stop: MedianRule | None = None, carry: Carry | None = None,
         leaders: Sequence[int] = (),
     ) -> None:  # fmt: skip
         super().__init__(
             rank, workers, now, suspect_after_s=settings.suspect_after_s, lost_after_s=settings.lost_after_s
         )
         self.flock, self.root, self.search, self.settings = flock, root, search, settings
-        self.sender = Sender(incarnation, settings.n_columns, settings.n_dims)
+        self.sender = Sender(1, settings.n_columns, settings.n_dims)
         self.relay = Relay(self.sender)
         self.dispatch = Dispatch(workers, search, settings, carry or Carry())
         self.rumours = Rumours(rank, leaders)
@@ -196,7 +196,7 @@ class Leader(Collector):
     def _adopt(self, is_news: bool) -> None:
         if is_news:
             best = self.rumours.best
-            self.search.adopt(BestPoint(best.cost, best.violation, best.position, best.id))
+            self.search.adopt(BestPoint(best.cost, best.violation, best.position))
 
     def _gossip(self, source: int, message: Gossip) -> list[Action]:
         """Merge what another leader knows; answer with what is known here."""

@@ -99,10 +99,7 @@ class Ledger:
         account = self.account
         if delta.incarnation < account.incarnation:
             return Verdict.LATE
-        if delta.incarnation > account.incarnation:
-            if delta.counter != 1:
-                return Verdict.GAP
-            account = Account(incarnation=delta.incarnation)
+        assert delta.incarnation == account.incarnation, "the collector renews the account first"
         if delta.counter <= account.counter:
             return Verdict.DUPLICATE
         if delta.counter != account.counter + 1:

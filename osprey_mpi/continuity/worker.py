@@ -79,11 +79,11 @@ class Worker:
 
     def __init__(
         self, rank: int, flock: int, leader: int, n_columns: int, n_dims: int, *, cycle_s: float,
-        incarnation: int = 1, responsive: bool = True, stop_on_failure: bool = False, depth: int = 1,
-        patience_s: float = PATIENCE_S, given: Sequence[Order] = (), rows_back: int = 0,
+        responsive: bool = True, stop_on_failure: bool = False, depth: int = 1, patience_s: float = PATIENCE_S,
+        given: Sequence[Order] = (), rows_back: int = 0,
     ) -> None:  # fmt: skip
         self.rank, self.flock, self.leader = rank, flock, leader
-        self.sender = Sender(incarnation, n_columns, n_dims)
+        self.sender = Sender(1, n_columns, n_dims)
         self.cycle_s = cycle_s
         self.responsive = responsive
         self.stop_on_failure = stop_on_failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,3 @@ class Distribution:
     sigma: float
     factor: Floats
     probabilities: Floats
-
-    def scaled(self, factor: float) -> Distribution:
-        """Take longer or shorter steps; whoever tells the results gives the latent numbers times `factor`."""
-        return replace(self, sigma=self.sigma * factor)

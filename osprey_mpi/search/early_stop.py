@@ -7,13 +7,7 @@ those hold the bad values of the first steps, and next to nothing is stopped whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
-
-from osprey_mpi.search.states import State
 
 # Finished evaluations that a median looks at, per step: the newest, so that memory has a bound.
 WINDOW = 128
@@ -52,24 +46,3 @@ class MedianRule:
     def finished(self, id: int) -> None:
         """Drop what is kept of an evaluation that reports no more."""
         self._best.pop(id, None)
-
-    def state(self) -> State:
-        """Give everything that `load` needs."""
-        steps = list(self._values)
-        return {
-            "ids": np.array(list(self._best), dtype=np.int64),
-            "best": np.array(list(self._best.values())),
-            "steps": np.array(steps, dtype=np.int64),
-            "reported": np.array([self._n_reported.get(step, 0) for step in steps], dtype=np.int64),
-            "sizes": np.array([len(self._values[step]) for step in steps], dtype=np.int64),
-            "values": np.array([value for step in steps for value in self._values[step]], dtype=np.float64),
-        }
-
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state`."""
-        self._best = dict(zip(state["ids"].tolist(), state["best"].tolist(), strict=True))
-        steps = state["steps"].tolist()
-        ends = np.cumsum(state["sizes"])
-        parts = np.split(state["values"], ends[:-1]) if steps else []
-        self._values = {step: part.tolist() for step, part in zip(steps, parts, strict=True)}
-        self._n_reported = dict(zip(steps, state["reported"].tolist(), strict=True))

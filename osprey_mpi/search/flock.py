@@ -170,16 +170,16 @@ class Flock:
         if generation < 0:
             block = self._open.pop(first, None)
             if block is not None:
-                self._tell_explicit(first, block, results)
+                self._tell_explicit(block, results)
             elif positions is not None:  # from before a restart of the leader: a fact
-                self._improve(Party.START, first, results, positions)
+                self._improve(Party.START, results, positions)
             return
         n = costs.size
         if latent is None:
             latent = streams.latent(self._seed, first, n, self._space)
         latent = self._as_scaled(latent, scale)
         self._credit.close(Party.HOVER, max(n, self._batch))
-        self._improve_hovered(first, results, positions, latent, generation, None)
+        self._improve_hovered(results, positions, latent, generation)
         if not steer:
             return
         major, minor = results.major, results.minor
@@ -191,25 +191,22 @@ class Flock:
 
     def tell_survivors(
         self,
-        first: int,
         n: int,
         costs: Floats,
         latent: Floats,
         generation: int,
-        ids: NDArray[np.int64] | None = None,
-        positions: Floats | None = None,
         steer: bool = True,
         violations: Floats | None = None,
         scale: float = 1.0,
     ) -> None:
         """Take the s best of a hovered block of `n` points: costs (s,), latent (s, n_dims), see `osprey.n_survivors`.
 
-        ids: (s,), for the best's id; the other arguments are those of `tell`.
+        The other arguments are those of `tell`.
         """
         latent = self._as_scaled(latent, scale)
         results = Results.of(costs, violations)
         self._credit.close(Party.HOVER, max(n, self._batch))
-        self._improve_hovered(first, results, positions, latent, generation, ids)
+        self._improve_hovered(results, None, latent, generation)
         if steer:
             self._hunt.tell(latent, results.major, results.minor, generation, n)
 
@@ -221,11 +218,11 @@ class Flock:
         scaled[:, : self._space.n_numeric] *= scale
         return scaled
 
-    def _tell_explicit(self, first: int, block: _Open, results: Results) -> None:
+    def _tell_explicit(self, block: _Open, results: Results) -> None:
         costs = results.costs
         assert costs.size == len(block.positions), "an explicit block is told whole"
         self._credit.close(block.party, max(costs.size, self._batch))
-        self._improve(block.party, first, results, block.positions)
+        self._improve(block.party, results, block.positions)
         if block.party is Party.START:
             self._starts.tell(block.ticket.rows, costs)
         else:
@@ -233,9 +230,8 @@ class Flock:
             self._divers.tell(block.ticket, costs, elite.cost if elite is not None else math.inf)
 
     def _improve_hovered(
-        self, first: int, results: Results, positions: Floats | None, latent: Floats, generation: int,
-        ids: NDArray[np.int64] | None,
-    ) -> None:  # fmt: skip
+        self, results: Results, positions: Floats | None, latent: Floats, generation: int
+    ) -> None:
         if self._place_of_better(results) is None:
             return
         if positions is None:
@@ -243,7 +239,7 @@ class Flock:
             if birth is None:
                 return
             positions = hover(birth.distribution, latent, self._space)
-        self._improve(Party.HOVER, first, results, positions, ids)
+        self._improve(Party.HOVER, results, positions)
 
     def _place_of_better(self, results: Results) -> int | None:
         """Find the best of some results; None if there is none, or the flock knows a better one."""
@@ -255,15 +251,12 @@ class Flock:
             return None
         return i if self._best is None or self._best.is_beaten_by(cost, violation) else None
 
-    def _improve(
-        self, party: Party, first: int, results: Results, positions: Floats, ids: NDArray[np.int64] | None = None
-    ) -> None:
-        """Take the best of some points (n, n_dims) if it is better than the flock's; ids count from `first` if None."""
+    def _improve(self, party: Party, results: Results, positions: Floats) -> None:
+        """Take the best of some points (n, n_dims) if it is better than the flock's."""
         if (i := self._place_of_better(results)) is None:
             return
-        number = first + i if ids is None else int(ids[i])
         position = np.array(positions[i], dtype=np.float64)
-        self._best = Best(float(results.costs[i]), float(results.major[i]), position, number)
+        self._best = Best(float(results.costs[i]), float(results.major[i]), position)
         self._credit.record(party)
 
     def adopt(self, best: Best) -> None:
@@ -294,7 +287,6 @@ class Flock:
         for name, best in (("best", self._best), ("adopted", self._adopted)):
             if best is not None:
                 state[f"{name}.numbers"] = np.array([best.cost, best.violation])
-                state[f"{name}.id"] = np.array(best.id, dtype=np.int64)
                 state[f"{name}.position"] = best.position
         return {key: np.array(array) for key, array in state.items()}
 
@@ -338,7 +330,7 @@ class Flock:
 def _best_of(state: State) -> Best | None:
     if not state:
         return None
-    return Best(float(state["numbers"][0]), float(state["numbers"][1]), state["position"], int(state["id"]))
+    return Best(float(state["numbers"][0]), float(state["numbers"][1]), state["position"])
 
 
 def _dives(space: Space, search: Settings) -> bool:

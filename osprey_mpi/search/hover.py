@@ -186,8 +186,6 @@ class Hunt:
         u = random.random(2)
         sigma = self._sigma0
         position = self._uniform(random)
-        if self._is_large:
-            self._n_limit = 0
         self._is_large = self._adopted is None and self._n_used[True] <= self._n_used[False]
         if self._is_large:
             self._n_doublings += 1

@@ -21,7 +21,6 @@ class Best:
     cost: float
     violation: float
     position: Floats
-    id: int
 
     def is_beaten_by(self, cost: float, violation: float) -> bool:
         """Compare with another result; equal ones do not beat."""

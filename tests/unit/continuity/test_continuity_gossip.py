@@ -96,8 +96,8 @@ def test_a_leader_says_once_that_the_root_is_silent_and_once_that_it_is_back(mak
 
 def test_a_leader_answers_gossip_and_takes_over_a_better_point(make_search: Make) -> None:
     search = make_search()
-    adopted: list[int] = []
-    search.adopt = lambda best: adopted.append(best.id)
+    adopted: list[float] = []
+    search.adopt = lambda best: adopted.append(best.cost)
     drive = Driver(search)
     drive.hello()
     word = Gossip(0, 0.25, 0.0, 17, np.array([0.5, 0.5]))
@@ -106,6 +106,6 @@ def test_a_leader_answers_gossip_and_takes_over_a_better_point(make_search: Make
     assert answer.message.views.tolist() == [(0, 1, 0, 0, 2, 0)]
     assert drive(Gossip(1, 0.5, 0.0, 18, np.array([0.1, 0.5])), 7) == []
     drive(word, 7)
-    assert adopted == [17], "once, and only the better one"
+    assert adopted == [0.25], "once, and only the better one"
     drive(Stop("enough"))
     assert drive(Gossip(0, 0.1, 0.0, 19, np.array([0.1, 0.5])), 7) == [], "whoever leaves answers no more"

@@ -193,6 +193,6 @@ def test_progress_and_the_median_rule(make_search: Make) -> None:
     assert sends(drive(Progress(bad, 1, 9.0), 1), Halt) == [], "another worker's evaluation"
     assert sends(drive(Progress(bad, 1, 9.0), 2), Halt) == [Halt(bad)]
     rule = drive.leader._early_stop
-    assert rule is not None and set(rule.state()["ids"].tolist()) == {bad}
+    assert rule is not None and set(rule._best) == {bad}
     drive.wait(10.2, alive=(1,))
-    assert rule.state()["ids"].size == 0, "a lost evaluation is begun anew"
+    assert not rule._best, "a lost evaluation is begun anew"

@@ -125,7 +125,7 @@ def test_snapshots_best_points_and_signals(drive: Driver) -> None:
     expected = drive.search.snapshot()
     assert unpack_arrays(snapshot.state).keys() == expected.keys()
     drive(Best(-7.0, 0.0, 77, np.array([0.3, 0.3])))
-    assert drive.search.snapshot()["adopted.id"] == 77
+    assert drive.search.snapshot()["adopted.position"].tolist() == [0.3, 0.3]
     assert sends(drive(StopAsked("signal INT"))) == [Trouble("signal INT", is_signal=1)]
     assert sends(drive(Trouble("x"), 1)) == [Trouble("x")]
 

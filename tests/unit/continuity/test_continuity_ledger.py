@@ -75,11 +75,8 @@ def test_one_wrong_bit_is_corrupt_and_nothing_of_it_counts(change: Callable[[Del
 
 
 def test_incarnations() -> None:
-    ledger = Ledger()
-    for delta in deltas(3):
-        ledger.admit(delta)
-    again = deltas(3, incarnation=2)
-    assert ledger.admit(again[1]) is Verdict.GAP and ledger.account.incarnation == 1
+    ledger, again = Ledger(Account(incarnation=2)), deltas(3, incarnation=2)
+    assert ledger.admit(again[1]) is Verdict.GAP
     assert ledger.admit(again[0]) is Verdict.ADMITTED
     assert (ledger.account.incarnation, ledger.account.counter, ledger.account.n_evaluations) == (2, 1, 2)
     assert ledger.admit(deltas(4)[3]) is Verdict.LATE

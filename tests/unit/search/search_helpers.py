@@ -157,7 +157,7 @@ def crowded(
             latent = streams.latent(seed, told * batch, batch, space)
             costs = costs_of(space.decode(hover(distribution, latent, space)))
             kept = survivors(costs, np.zeros(batch), n_survivors(batch, space.n_dims))
-            flock.tell_survivors(told * batch, batch, costs[kept], latent[kept], distribution.generation)
+            flock.tell_survivors(batch, costs[kept], latent[kept], distribution.generation)
             if flock.best is not None and flock.best.cost <= target:
                 return number - n_workers + 1
         flock.ask(number * batch, batch)
@@ -189,7 +189,7 @@ def batched(
             positions = hover(flock.distribution, latent, space)
             costs = costs_of(space.decode(positions))
             kept = survivors(costs, np.zeros(batch), n_survivors(batch, space.n_dims))
-            flock.tell_survivors(first, batch, costs[kept], latent[kept], flock.generation, ids=first + kept)
+            flock.tell_survivors(batch, costs[kept], latent[kept], flock.generation)
         flock.check()
         if flock.best is not None and flock.best.cost <= target:
             return call + 1

@@ -46,7 +46,8 @@ def test_evaluates_start_points_first_and_puts_lost_ones_back() -> None:
     np.testing.assert_array_equal(again.positions, first.positions[:1])
     flock.tell(4, np.array([3.0]), -1)
     assert flock.best is not None
-    assert (flock.best.cost, flock.best.id) == (3.0, 4)
+    assert flock.best.cost == 3.0
+    np.testing.assert_array_equal(flock.best.position, again.positions[0])
     np.testing.assert_allclose(flock.distribution.mean, [0.6, 0.6])
 
 
@@ -131,7 +132,7 @@ def test_stale_results_are_facts_only() -> None:
         flock.tell(200 + i, np.array([float(i)]), 77)  # never drawn
     assert flock.generation == idle.generation == 0
     assert flock.best is not None
-    assert (flock.best.cost, flock.best.id) == (0.0, 0)
+    assert flock.best.cost == 0.0
     drawn = hover(flock.distribution, streams.latent(1, 0, 1, space), space)
     np.testing.assert_array_equal(flock.best.position, drawn[0])
 
@@ -156,23 +157,23 @@ def test_ranks_failures_last_and_violations_by_amount() -> None:
     assert flock.best is None
     flock.tell(1, np.array([np.nan]), 0, violations=np.array([3.0]))
     assert flock.best is not None
-    assert (flock.best.violation, flock.best.id) == (3.0, 1)
+    assert flock.best.violation == 3.0
     flock.tell(2, np.array([-9.0]), 0, violations=np.array([2.0]))
     flock.tell(3, np.array([5.0]), 0, violations=np.array([0.0]))
     flock.tell(4, np.array([-1e9]), 0, violations=np.array([1e-9]))
     flock.tell(5, np.array([np.inf]), 0)
     flock.tell(6, np.array([-np.inf]), 0)  # no cost is infinitely good
-    assert (flock.best.cost, flock.best.violation, flock.best.id) == (5.0, 0.0, 3)
+    assert (flock.best.cost, flock.best.violation) == (5.0, 0.0)
 
 
 def test_dives_from_an_adopted_point_without_steering_the_hover() -> None:
     space = box(3)
     flock = Flock(space, Search(), 1)
     mean = flock.distribution.mean
-    better = Best(-1.0, 0.0, np.array([0.9, 0.8, 0.7]), 12)
+    better = Best(-1.0, 0.0, np.array([0.9, 0.8, 0.7]))
     flock.adopt(better)
     np.testing.assert_array_equal(flock.distribution.mean, mean)
-    flock.adopt(Best(4.0, 0.0, np.zeros(3), 13))  # worse: ignored
+    flock.adopt(Best(4.0, 0.0, np.zeros(3)))  # worse: ignored
     flock.ask(0, 1)
     proposal = flock.ask(1, 1)
     assert proposal.positions is not None

@@ -82,8 +82,6 @@ def test_uses_the_whole_factor() -> None:
     distribution = Distribution(0, np.array([0.5, 0.5]), 0.01, factor, np.empty(0))
     positions = hover(distribution, np.array([[1.0, 2.0]]), box(2))
     np.testing.assert_allclose(positions, [[0.55, 0.56]], atol=1e-9)
-    half = hover(distribution.scaled(0.5), np.array([[1.0, 2.0]]), box(2))
-    np.testing.assert_allclose(half, [[0.525, 0.53]], atol=1e-9)
 
 
 def test_draws_categories_by_their_tables() -> None:
