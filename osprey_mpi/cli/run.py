@@ -61,10 +61,11 @@ def print_facts(facts: dict[str, Any], format: TextFormat) -> None:
     if format is TextFormat.JSON:
         write_json(facts, indent=None)
         return
-    write_text(f"{line}\n" for name, value in facts.items() for line in _lines(name, value))
+    where = "" if facts["n_ranks"] == 1 else " on one rank"  # the calls of several ranks follow their speed
+    write_text(f"{line}\n" for name, value in facts.items() for line in _lines(name, value, where))
 
 
-def _lines(name: str, value: Any) -> list[str]:
+def _lines(name: str, value: Any, where: str) -> list[str]:
     """Write one fact: a mapping and a list of names on one line, points and sentences on a line each."""
     from osprey_mpi.report.render import cell
 
@@ -72,7 +73,7 @@ def _lines(name: str, value: Any) -> list[str]:
         return [f"{name}: " + ", ".join(f"{key} {cell(item)}" for key, item in value.items())]
     if name == "first_points":
         points = (", ".join(f"{key} = {cell(item)}" for key, item in point.items()) for point in value)
-        return [f"first point {i}: {point}" for i, point in enumerate(points, 1)]
+        return [f"first point {i}{where}: {point}" for i, point in enumerate(points, 1)]
     if name in ("warnings", "advice"):
         return [f"{name.removesuffix('s')}: {sentence}" for sentence in value]
     return [f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"]

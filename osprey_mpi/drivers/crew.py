@@ -29,6 +29,7 @@ from osprey_mpi.drivers.progress import Progress
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate import make_evaluator
 from osprey_mpi.evaluate.group import Member, follow
+from osprey_mpi.evaluate.make import records_all
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.search.early_stop import MedianRule
 from osprey_mpi.search.flock import Flock as Search
@@ -117,15 +118,11 @@ class Crew:
             return
         assert self.backend is not None, "choose_device comes first"
         self.evaluator = make_evaluator(
-            config, session.space, rank=self.rank, clock=session.clock, record_all=self._record_all(),
+            config, session.space, rank=self.rank, clock=session.clock, record_all=records_all(config),
             device=self.backend, scratch_root=session.out / "scratch", comm=self.communicators.group,
             function=session.request.function,
         )  # fmt: skip
         self.evaluator.check()
-
-    def _record_all(self) -> bool:
-        record = self.session.config.output.record
-        return record == "all" or (record == "auto" and self.session.config.objective.batch == 1)
 
     def announce(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Tell the user what is good to know before the run, and what is not as it should be."""

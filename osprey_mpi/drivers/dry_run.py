@@ -13,7 +13,7 @@ from osprey_mpi.drivers.agree import launched, on_root
 from osprey_mpi.drivers.check import check_objective, constraint_notes
 from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.session import flock_size
-from osprey_mpi.drivers.trial import first_positions
+from osprey_mpi.drivers.trial import first_calls
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.status import plain
 
@@ -53,6 +53,7 @@ def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
 
 
 def first_points(config: Config, space: Space) -> list[dict[str, Any]]:
-    """Return the parameters that the first evaluations would get."""
-    positions = itertools.islice(first_positions(config, space), N_POINTS)
-    return [plain(space.parameters(space.decode(position)[0])) for position in positions]
+    """Return the parameters that the first evaluations would get, on one rank."""
+    calls = (positions for _, positions in first_calls(config, space))
+    positions = itertools.islice(itertools.chain.from_iterable(calls), N_POINTS)
+    return [plain(space.parameters(space.decode(position[None, :])[0])) for position in positions]

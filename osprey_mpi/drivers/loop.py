@@ -263,7 +263,7 @@ class Loop:
             return
         rows = {int(id): row for row, id in enumerate(event.records["id"])}
         for id, reason in event.reasons.items():
-            row = rows.get(id)  # a batch that records captures has none: its reasons name the parameters
+            row = rows.get(id)  # a batch that records captures has none: its first reasons name the parameters
             named = "" if row is None else f", parameters {name_parameters(self._describe(event.values[row]))}"
             is_failure = row is None or event.records["status"][row] != Status.STOPPED
             level = WARNING if is_failure else INFO

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.records import EXPLICIT, FINAL, Status
 from osprey_mpi.errors import UsageError
+from osprey_mpi.evaluate import draws
+from osprey_mpi.evaluate.make import is_inline, make_evaluator, records_all
 from osprey_mpi.evaluate.task import Evaluator, Outcome, Task
+from osprey_mpi.search import streams
 from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover
 from osprey_mpi.search.space import Space
-from osprey_mpi.search.streams import latent
 from osprey_mpi.storage.status import plain
 
 MOST_POINTS = 1000  # looked at for one that the constraints allow
@@ -64,7 +66,6 @@ def try_objective(config: Config, space: Space) -> Trial:
     Raises ConfigError for an objective that cannot be loaded, and UsageError where one process cannot evaluate.
     """
     from osprey_mpi.device import select as select_device
-    from osprey_mpi.evaluate.make import make_evaluator
 
     if config.objective.ranks > 1:
         raise UsageError(
@@ -86,25 +87,36 @@ def try_objective(config: Config, space: Space) -> Trial:
     return _trial(outcomes, space)
 
 
-def first_positions(config: Config, space: Space) -> Iterator[NDArray[np.float64]]:
-    """Yield the positions (1, n_dims) of the first evaluations of a run, without what it would learn from them."""
+def first_calls(config: Config, space: Space) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Yield the first id and the positions of the first calls of a run on one rank, without what it would learn.
+
+    On more ranks small batches are cut, and a block's points depend on where it begins.
+    """
     search = Flock(space, config.swarm.search, config.seed, 0, config.objective.batch, config.start)
-    id = 0
+    first, left = 0, config.budget.evaluations or 0
     while True:
-        positions = search.ask(id, 1).positions
-        yield hover(search.distribution, latent(config.seed, id, 1, space), space) if positions is None else positions
-        id += 1
+        proposal = search.ask(first, config.objective.batch)
+        positions = proposal.positions
+        if positions is None:
+            numbers = streams if not is_inline(config.objective) or records_all(config) else draws
+            positions = hover(search.distribution, numbers.latent(config.seed, first, proposal.n, space), space)
+        yield first, positions[:left] if left > 0 else positions  # the last call of a budget may be a part
+        first, left = first + proposal.n, left - proposal.n
 
 
 def _first_call(config: Config, space: Space) -> tuple[int, NDArray[np.float64]]:
-    """Return the first id whose point the constraints allow, and the positions of the call that begins with it."""
-    points = first_positions(config, space)
-    for id in range(MOST_POINTS):
-        position = next(points)
-        if space.violation(space.decode(position))[0] == 0.0:
-            rest = [next(points) for _ in range(config.objective.batch - 1)]
-            return id, np.concatenate([position, *rest])
+    """Return the first call that has a point which the constraints allow."""
+    for first, positions in first_calls(config, space):
+        if first >= MOST_POINTS:
+            break
+        if _allowed(space, space.decode(positions)).any():
+            return first, positions
     raise UsageError(f"--try found none of the first {MOST_POINTS} points that satisfies the constraints")
+
+
+def _allowed(space: Space, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows of values (n, n_columns) satisfy the constraints of the config."""
+    return np.asarray(space.violation(values) == 0.0)
 
 
 @contextlib.contextmanager
@@ -143,7 +155,10 @@ def _trial(outcomes: list[Outcome], space: Space) -> Trial:
     rows = [
         (record, values, outcome)
         for outcome in outcomes
-        for record, values in zip(outcome.records, outcome.values, strict=True)
+        for record, values, is_allowed in zip(
+            outcome.records, outcome.values, _allowed(space, outcome.values), strict=True
+        )
+        if is_allowed
     ]
     usable = [row for row in rows if row[0]["status"] == Status.OK and np.isfinite(row[0]["cost"])]
     record, values, outcome = (usable or rows)[0]

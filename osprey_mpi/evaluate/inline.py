@@ -20,12 +20,14 @@ from osprey_mpi.continuity.records import RECORD, Status
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate import draws
 from osprey_mpi.evaluate.batched import Array, BatchCall, BuiltinCall, Costs, Device, PythonCall, guarded
+from osprey_mpi.evaluate.objective import name_parameters
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 from osprey_mpi.search import osprey, streams
 from osprey_mpi.search.space import Space
 
 Floats = NDArray[np.float64]
 
+NAMED = 16  # failures of one call whose parameters are named: 65536 would be a burden for the leader and the disk
 SLICE_S = 0.005  # a rank that also coordinates must not be away from its messages longer
 
 
@@ -173,7 +175,7 @@ class InlineEvaluator:
         job.costs[here] = answer.costs
         if answer.violations is not None:
             job.violations[here] = answer.violations
-        job.reasons.update({first + row: text for row, text in answer.reasons.items()})
+        job.reasons.update({first + row: text for row, text in self._named(answer.reasons, values).items()})
         self._keep(job, here, first, positions, values)
         job.row = stop
 
@@ -193,6 +195,15 @@ class InlineEvaluator:
         if answer.violations is not None:
             violations[rows] += answer.violations
         return Costs(costs, violations, {int(rows[row]): text for row, text in answer.reasons.items()})
+
+    def _named(self, reasons: dict[int, str], values: Array) -> dict[int, str]:
+        """Return reasons by row, of rows without a record, the first ones, with their parameters."""
+        if self._record_all or values is None or not reasons:
+            return reasons
+        xp, rows = self._device.xp, sorted(reasons)[:NAMED]
+        chosen = self._device.to_host(xp.take(values, xp.asarray(rows), axis=0))
+        parameters = map(name_parameters, map(self._space.parameters, chosen))
+        return reasons | {row: f"{reasons[row]}\nparameters {text}" for row, text in zip(rows, parameters, strict=True)}
 
     def _keep(self, job: _Job, here: slice, first: int, positions: Array, values: Array) -> None:
         """Keep the rows that get a record: all, or those that beat every row before them."""

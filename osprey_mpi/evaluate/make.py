@@ -40,7 +40,7 @@ def make_evaluator(
     objective, schema = config.objective, Schema(space.layouts)
     where = _where(objective, comm, function)
     root = Path(scratch_root).absolute()
-    if where == "none" and (objective.kind == "builtin" or (objective.batch > 1 and comm is None)):
+    if is_inline(objective, comm, function):
         from osprey_mpi.evaluate.aside import Aside
         from osprey_mpi.evaluate.inline import InlineEvaluator
 
@@ -63,6 +63,18 @@ def make_evaluator(
             raise ConfigError("objective.isolation is thread, but objective.array is cupy: must be auto or none")
         return ThreadEvaluator(function, config, jobs, schema, ThreadSettings(config, rank, clock, root))
     return CheckedProcessEvaluator(config, jobs, schema, process_settings(config, schema, rank, root), clock)
+
+
+def records_all(config: Any) -> bool:
+    """Tell whether every evaluation of a run gets a row of its own, not captures only."""
+    record = config.output.record
+    return bool(record == "all" or (record == "auto" and config.objective.batch == 1))
+
+
+def is_inline(objective: Any, comm: Any = None, function: Function | None = None) -> bool:
+    """Tell whether whole batches are drawn and evaluated in the rank itself."""
+    is_batch = objective.kind == "builtin" or (objective.batch > 1 and comm is None)
+    return is_batch and _where(objective, comm, function) == "none"
 
 
 def _where(objective: Any, comm: Any, function: Function | None) -> str:

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from osprey_mpi.cli.options import TextFormat
+from osprey_mpi.cli.run import print_facts
+
 
 def test_a_valid_config(osprey: Any, config_file: Path) -> None:
     done = osprey("validate", config_file)
@@ -108,3 +111,9 @@ def test_try_evaluates_one_point_and_its_failure_is_exit_code_3(osprey: Any, tmp
     assert "s: KeyError: 'y'\n" in done.stdout and "result: failed after" in done.stdout
     done = osprey("validate", path, "--try", "--no-import")
     assert (done.returncode, done.stdout) == (2, "") and "give one of them" in done.stderr
+
+
+def test_the_points_of_one_rank_are_called_so_on_several(capsys: Any) -> None:
+    for n_ranks, words in ((1, "first point 1: x = 2"), (3, "first point 1 on one rank: x = 2")):
+        print_facts({"n_ranks": n_ranks, "first_points": [{"x": 2}]}, TextFormat.TEXT)
+        assert capsys.readouterr().out == f"n_ranks: {n_ranks}\n{words}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 from osprey_mpi.config import Config, config_from_mapping
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.drivers.dry_run import first_points
-from osprey_mpi.drivers.trial import Trial, try_objective
+from osprey_mpi.drivers.lives import run_session
+from osprey_mpi.drivers.request import Request
+from osprey_mpi.drivers.trial import Trial, first_calls, try_objective
 from osprey_mpi.errors import ConfigError, UsageError
+from osprey_mpi.report.load import load, typed
 from osprey_mpi.search.space import Space
+from osprey_mpi.storage.status import plain
 
 SOURCE = """\
 import time
@@ -26,6 +31,8 @@ def slow(p):
     time.sleep(30)
 def batch(p):
     return p["x"] + [float("nan"), 0, 0]
+def mixed(p):
+    return p["x"] + (p["k"] == "a")
 def soft(p):
     return {"violation": 2.0}
 """
@@ -102,3 +109,51 @@ def test_what_cannot_be_tried(tmp_path: Path) -> None:
 def test_a_dry_run_shows_the_start_points_first(tmp_path: Path) -> None:
     config = config_of(tmp_path, builtin="sphere", start=[{"x": 0.25}, {"x": 0.75}])
     assert [point["x"] for point in first_points(config, Space(config.parameters))][:2] == [0.25, 0.75]
+
+
+X, K = {"type": "real", "low": 0, "high": 1}, {"type": "categorical", "choices": ["a", "b"]}
+
+
+@pytest.mark.parametrize("record", ["auto", "all"])
+@pytest.mark.parametrize(
+    ("objective", "parameters"),
+    [
+        ({"python": "model:mixed", "batch": 8}, {"x": X, "k": K}),
+        ({"python": "model:mixed", "batch": 8, "isolation": "none"}, {"x": X, "k": K}),
+        ({"python": "model:mixed"}, {"x": X, "k": K}),
+        ({"builtin": "sphere"}, {"x": X}),
+        ({"builtin": "sphere", "batch": 1}, {"x": X}),
+    ],
+)
+def test_what_is_shown_and_tried_is_what_a_run_evaluates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: Any, parameters: Any, record: str
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "model.py").write_text(SOURCE)
+    config = config_from_mapping(
+        {
+            "name": "same", "objective": objective, "parameters": parameters, "budget": {"evaluations": 20},
+            "output": {"record": record},
+        },
+        tmp_path,
+    )  # fmt: skip
+    space = Space(config.parameters)
+    shown, trial = first_points(config, space), try_objective(config, space)
+    run_session(Request(load=lambda: config, out=tmp_path / "run", quiet=True))
+    rows = load(tmp_path / "run").rows
+    points = [dict(zip(parameters, point, strict=True)) for point in zip(*typed(rows).values(), strict=True)]
+    evaluated = dict(zip(rows.records["id"].tolist(), points, strict=True))
+    assert evaluated[0] == shown[0] == plain(trial.parameters) and trial.id == 0
+    assert all(evaluated[id] == shown[id] for id in range(3) if id in evaluated)
+    assert record == "auto" or len(evaluated) == 20
+
+
+def test_a_call_is_cut_at_the_end_of_the_budget(tmp_path: Path) -> None:
+    config = config_of(tmp_path, python="model:batch", batch=32, start=[])
+    calls = itertools.islice(first_calls(config, Space(config.parameters)), 2)
+    assert [(first, len(positions)) for first, positions in calls] == [(0, 9), (32, 32)]
+
+
+def test_a_builtin_s_point_that_breaks_a_constraint_is_not_what_was_tried(tmp_path: Path) -> None:
+    trial = tried(config_of(tmp_path, builtin="sphere", start=[], constraints=["x <= 0.1"]))
+    assert (trial.status, trial.violation) == (Status.OK, 0.0) and trial.parameters["x"] <= 0.1

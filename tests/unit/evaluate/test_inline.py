@@ -20,7 +20,7 @@ from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate import draws
 from osprey_mpi.evaluate.builtin import prepare
 from osprey_mpi.evaluate.context import Context
-from osprey_mpi.evaluate.inline import InlineEvaluator
+from osprey_mpi.evaluate.inline import NAMED, InlineEvaluator
 from osprey_mpi.evaluate.task import Outcome, Task
 from osprey_mpi.search import osprey, streams
 from osprey_mpi.search.distribution import Distribution
@@ -311,6 +311,20 @@ def test_single_bad_numbers_fail_alone() -> None:
     assert "cost is nan" in outcome.reasons[1003] and "cost is -inf" in outcome.reasons[1005]
     assert outcome.survivors is not None and not {3, 5} & set(outcome.survivors[0].tolist())
     assert np.isfinite(outcome.records["cost"]).all()
+
+
+def test_failures_without_a_row_name_their_parameters_the_first_of_a_call() -> None:
+    seen: list[Any] = []
+
+    def objective(parameters: dict[str, Any]) -> Any:
+        seen.append(parameters["x"].copy())
+        return np.full(N, math.nan)
+
+    reasons = Bench(BOX, function=objective).run().reasons
+    named = {id: text.partition("\nparameters ")[2] for id, text in reasons.items()}
+    assert named == {1000 + row: f"{{'x': {x.tolist()}}}" if row < NAMED else "" for row, x in enumerate(seen[0])}
+    rows = Bench(BOX, function=objective, record_all=True).run()
+    assert len(rows.records) == N and not any("parameters" in text for text in rows.reasons.values()), "rows say it"
 
 
 def test_a_function_may_report_violations() -> None:
