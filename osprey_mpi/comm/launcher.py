@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+OPEN_MPI = "Open MPI mpirun"
 # (name, variable with the number of ranks, variable with the rank). Slurm's last: it is set for every kind of step.
 _LAUNCHERS = (
-    ("Open MPI mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    (OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("MPICH mpiexec", "PMI_SIZE", "PMI_RANK"),
     ("Slurm srun", "SLURM_NTASKS", "SLURM_PROCID"),
 )

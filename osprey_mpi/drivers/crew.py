@@ -50,7 +50,8 @@ class Crew:
         self.rank = session.world.rank
         self.communicators = communicators
         self.flock: Flock | None = placed.flock_of(self.rank)
-        self.progress = Progress(session.config.name, quiet=session.request.quiet)
+        request = session.request
+        self.progress = Progress(session.config.name, session.out, quiet=request.quiet, wording=request.wording)
         self.backend: Backend | None = None
         self.evaluator: Evaluator | None = None
         self.member: Member | None = None

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from osprey_mpi.comm.launcher import OPEN_MPI, Launch
+from osprey_mpi.storage.lock import LAUNCH
 from osprey_mpi.words import counted
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -15,12 +18,15 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Describe where one rank runs. n_threads: what a threaded BLAS would start, 0 when it is not limited."""
+    """Describe where one rank runs.
+
+    cores: those that this process may use. n_threads: what a threaded BLAS would start, 0 when it is not limited.
+    """
 
     rank: int
     host: str
     pid: int
-    n_cores: int  # that this process may use
+    cores: frozenset[int]
     n_threads: int
     device: str
 
@@ -28,8 +34,8 @@ class Place:
 def here(rank: int, device: str) -> Place:
     """Return this rank's place."""
     limits = [int(os.environ[name]) for name in _THREADS if os.environ.get(name, "").isdigit()]
-    n_cores = len(os.sched_getaffinity(0))
-    return Place(rank, socket.gethostname(), os.getpid(), n_cores, min(limits, default=0), device)
+    cores = frozenset(os.sched_getaffinity(0))
+    return Place(rank, socket.gethostname(), os.getpid(), cores, min(limits, default=0), device)
 
 
 def limit_threads() -> None:
@@ -40,6 +46,16 @@ def limit_threads() -> None:
     if not any(name in os.environ for name in _THREADS):
         for name in _THREADS:
             os.environ[name] = "1"
+
+
+def silence_notes(launch: Launch, environ: Mapping[str, str], folder: Path) -> list[str]:
+    """Return what Open MPI's mpirun leaves nobody to say later: after INT or TERM it passes no output on.
+
+    `osprey launch` sends it USR1 instead.
+    """
+    if launch.name != OPEN_MPI or LAUNCH in environ:
+        return []
+    return [f"Ctrl-C saves the run, though mpirun then shows no more of it: `osprey resume {folder}` goes on"]
 
 
 def spare_notes(spare: Sequence[int], n_each: int, n_ranks: int) -> list[str]:
@@ -57,11 +73,12 @@ def notes(places: Sequence[Place]) -> list[str]:
     result: list[str] = []
     for host, n_ranks in Counter(place.host for place in places).items():
         here_ = [place for place in places if place.host == host]
-        n_cores = max(place.n_cores for place in here_)
+        n_cores = len(frozenset().union(*(place.cores for place in here_)))
         n_threads = sum(max(place.n_threads, 1) for place in here_)
         if n_threads > n_cores:
             crowd = f"{counted(n_ranks, 'rank')} with {counted(n_threads, 'thread')}"
             result.append(f"{host}: {crowd} on {counted(n_cores, 'core')}: they take turns")
-        if n_cores == 1 and n_ranks > 1 and (os.cpu_count() or 1) > 1:
-            result.append(f"{host}: each rank may use one core only; for threaded programs start with `--bind-to none`")
+        if n_ranks > 1 and all(len(place.cores) == 1 for place in here_) and (os.cpu_count() or 1) > 1:
+            fix = "`mpirun --bind-to none` or `osprey launch --launcher-args '--bind-to none'`"
+            result.append(f"{host}: each rank may use one core only; for threaded programs start with {fix}")
     return result

@@ -36,43 +36,63 @@ def minimize(
     sections: the other sections of the config: name, seed, objective, constraints, start, swarm, budget, continuity,
     checkpoint, device, output. `budget` is needed.
 
-    Raises ConfigError for a config that is not valid and UsageError for a folder that is given and used, on every rank;
-    and KeyboardInterrupt after SIGINT, once the run is saved.
+    Raises ConfigError for arguments and a config that are not valid, and UsageError for a folder that is given and
+    used, on every rank; and KeyboardInterrupt after SIGINT, once the run is saved. Under a launcher SIGTERM counts as
+    one: Open MPI's mpirun makes it of a Ctrl-C.
     MPI, once started, stays so until the program ends.
     """
+    from osprey_mpi.comm.launcher import detect
     from osprey_mpi.drivers.lives import run_session
     from osprey_mpi.drivers.request import Request
+    from osprey_mpi.drivers.wording import in_python
+    from osprey_mpi.errors import OspreyError
 
+    _check(function, out, sections.get("objective"))
     folder = None if out is None else Path(out)
     mapping = _mapping(function, parameters, sections)
     is_old = resume and _holds_run(folder, overwrite)
     request = Request(
         load=lambda: _load(mapping, folder),
         resume=folder if is_old else None,
-        max_evaluations=mapping.get("budget", {}).get("evaluations") if is_old else None,
         out=folder,
         keep_mpi=True,
         overwrite=overwrite,
         quiet=quiet,
         function=None if isinstance(function, str) else function,
+        wording=in_python,
     )
-    result = run_session(request)
-    if result.reason == "signal INT":
+    try:
+        result = run_session(request)
+    except OspreyError as error:
+        error.args = (in_python(str(error)),)
+        raise
+    if result.reason in ("signal INT", "signal TERM" if detect().expects_mpi else ""):
         raise KeyboardInterrupt(f"the run is saved in {result.out}")
     return result
+
+
+def _check(function: object, out: object, objective: object) -> None:
+    """Raise ConfigError for arguments that no config could hold."""
+    from osprey_mpi.errors import ConfigError
+
+    if not isinstance(function, str) and not callable(function):
+        raise ConfigError(f"function is {function!r}, must be callable or the text module:function")
+    if not isinstance(out, str | Path | None):
+        raise ConfigError(f"out is {out!r}, must be a path or None")
+    if isinstance(objective, Mapping) and "python" in objective:
+        raise ConfigError("objective.python is given beside a function, which is what is minimised: leave it out")
 
 
 def _mapping(
     function: Callable[..., Any] | str, parameters: Mapping[str, Any], sections: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the config that the arguments stand for, as a YAML file would hold it."""
-    objective = dict(sections.get("objective", {}))
-    if isinstance(function, str):
-        objective["python"] = function
-    else:
-        objective.setdefault("python", "minimize:function")
-        objective.setdefault("isolation", "thread")
-    return {"name": "minimize", **sections, "objective": objective, "parameters": dict(parameters)}
+    objective = sections.get("objective", {})
+    if isinstance(objective, Mapping):  # else it is the config's to refuse, like all that is wrong below it
+        is_text = isinstance(function, str)
+        own = {"python": function} if is_text else {"python": "minimize:function", "isolation": "thread"}
+        objective = {**own, **objective}
+    return {"name": "minimize", **sections, "objective": objective, "parameters": parameters}
 
 
 def _holds_run(folder: Path | None, overwrite: bool) -> bool:

@@ -111,18 +111,21 @@ def _reopen(request: Request) -> Opened:
     limit = request.max_evaluations
     if limit is not None and not 1 <= limit <= INTEGER_LIMIT:
         raise UsageError(f"--max-evaluations is {limit}, must be at least 1 and at most {INTEGER_LIMIT}")
+    wanted = None if request.load is None else request.load()
     folder = RunFolder.open(request.resume, request.lock_wait_s)
     try:
-        config = folder.config()
-        if request.load is not None and (changes := _other_than(config, request)):
-            raise UsageError(f"{folder.path} cannot be resumed with another config: {'; '.join(changes)}")
-        if request.max_evaluations is not None:
-            budget = config.budget.model_copy(update={"evaluations": request.max_evaluations})
+        config = old = folder.config()
+        if wanted is not None:
+            if changes := _other_than(config, wanted):
+                raise UsageError(f"{folder.path} cannot be resumed with another config: {'; '.join(changes)}")
+            limit = wanted.budget.evaluations
+        if wanted is not None or limit is not None:
+            budget = config.budget.model_copy(update={"evaluations": limit})
             config = config.model_copy(update={"budget": budget}).placed(
                 config.base_dir, config.source_text, config.places
             )
         opened = _read_back(folder, config, request)
-        if request.max_evaluations is not None:
+        if config is not old:
             folder.change_config(config)
         return opened
     except BaseException:
@@ -130,10 +133,9 @@ def _reopen(request: Request) -> Opened:
         raise
 
 
-def _other_than(config: Config, request: Request) -> list[str]:
-    """Name what differs in the config of the request, but for the budget of evaluations, which it may change."""
-    assert request.load is not None
-    return [text for text in config.differences(request.load()) if not text.startswith("budget.evaluations: ")]
+def _other_than(config: Config, wanted: Config) -> list[str]:
+    """Name what differs in the config that is wanted, but for the budget of evaluations, which may change."""
+    return [text for text in config.differences(wanted) if not text.startswith("budget.evaluations: ")]
 
 
 def _edits(path: Path, config: Config) -> list[str]:
@@ -160,7 +162,8 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     opened.tally = tally_of(rows)
     opened.attempts = attempts_in(rows.records) | attempts_in(rows.attempts)
     limit = config.budget.evaluations
-    if limit is not None and request.max_evaluations is not None and limit < opened.tally.n_evaluations:
+    is_given = request.max_evaluations is not None or request.load is not None
+    if limit is not None and is_given and limit < opened.tally.n_evaluations:
         raise UsageError(
             f"--max-evaluations is {limit}, but {folder.path} has {opened.tally.n_evaluations} already: a budget can "
             "only grow"
@@ -180,7 +183,11 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     status, _ = folder.observe()
     opened.wall_before_s = 0.0 if status is None else status.wall_s
     opened.redo = redo_of(rows, space, request.retry)
-    if is_over := over(opened):
+    is_over = over(opened)
+    if request.retry and not opened.redo.missing.n:
+        nothing = f"there is nothing to retry: no evaluation ended as {' or '.join(request.retry)}"
+        opened.notes = [nothing] if is_over else [nothing, *opened.notes]
+    elif is_over:
         opened.notes = [is_over]
     return opened
 

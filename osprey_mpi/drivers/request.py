@@ -15,11 +15,12 @@ from osprey_mpi.drivers.outcome import RunResult
 class Request:
     """Hold one request: `load` for a new run, `resume`, the folder, for an old one.
 
-    load: returns the config; called on rank 0 alone. With `resume` too, the old run must have the same.
+    load: returns the config; called on rank 0 alone. With `resume` too, the old run must have the same, but for
+    budget.evaluations, which is the new one.
     function: evaluates instead of the config's objective.
     keep_mpi: the caller's program goes on after the run, and may use MPI.
     lock_wait_s: for how long to try an old run's lock. retry: names of the statuses whose evaluations are done again.
-    on_result: called on the root before anybody leaves.
+    on_result: called on the root before anybody leaves. wording: turns a message into what the caller should read.
     """
 
     load: Callable[[], Config] | None = None
@@ -33,3 +34,4 @@ class Request:
     lock_wait_s: float = 0.3
     keep_mpi: bool = False
     on_result: Callable[[RunResult], None] = field(default=lambda result: None)
+    wording: Callable[[str], str] = str

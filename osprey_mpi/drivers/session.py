@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,13 +12,14 @@ from typing import Any
 
 from osprey_mpi.comm import ending, tree
 from osprey_mpi.comm.collectives import allgather, broadcast, gather
+from osprey_mpi.comm.launcher import detect
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.messages import Order
 from osprey_mpi.drivers.agree import everywhere, on_root
 from osprey_mpi.drivers.crew import Crew
-from osprey_mpi.drivers.hosts import Place, here, notes
+from osprey_mpi.drivers.hosts import Place, here, notes, silence_notes
 from osprey_mpi.drivers.logs import close_log, open_log
 from osprey_mpi.drivers.opening import Opened
 from osprey_mpi.drivers.outcome import RunResult
@@ -130,14 +132,15 @@ class Session:
         for place in places:
             log.info(
                 "rank %d on %s, pid %d, %d cores, device %s",
-                place.rank, place.host, place.pid, place.n_cores, place.device,
+                place.rank, place.host, place.pid, len(place.cores), place.device,
             )  # fmt: skip
         devices = {device["uuid"]: {"host": place.host, **device} for place, found in everybody for device in found}
         log.info(
             "%d ranks, %d flocks, MPI: %s, fault tolerance: %s",
             self.world.n_ranks, len(placed.flocks), self.world.library, self.world.fault_tolerance,
         )  # fmt: skip
-        crew.announce([*self.opened.notes, *notes(places)], self.opened.warnings)
+        silence = silence_notes(detect(), os.environ, self.out)
+        crew.announce([*self.opened.notes, *notes(places), *silence], self.opened.warnings)
         self.opened.folder.begin_life(
             self.world.n_ranks, [place.host for place in places], self.world.library, self.world.fault_tolerance,
             list(devices.values()),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 
 import pytest
-from launch import launch
+from launch import Launch, launch
 from problem import Problem
 
 pytestmark = pytest.mark.launch
@@ -126,3 +128,30 @@ def test_an_interrupt_is_one_and_the_run_goes_on(case: Problem) -> None:
     *lines, refused = done.stdout.splitlines()
     assert lines == [f"the run is saved in {out}", "60 evaluations True", "9"], done
     assert refused.startswith(f"{out} cannot be resumed with another config: parameters.y: absent -> {{")
+
+
+STOPPED_TOGETHER = """\
+import os, time
+import osprey_mpi
+
+try:
+    osprey_mpi.minimize(
+        lambda p: time.sleep(0.01) or p["x"] ** 2, {"x": {"type": "real", "low": 0, "high": 1}},
+        budget={"evaluations": 20000}, out="out",
+    )
+except KeyboardInterrupt as stop:
+    with open("caught", "a") as file:
+        file.write(f"{stop}\\n")
+"""
+
+
+def test_an_interrupt_of_the_launcher_is_one(case: Problem) -> None:
+    """Open MPI's mpirun makes TERM of it, and KILL a moment later."""
+    (case.folder / "program.py").write_text(STOPPED_TOGETHER)
+    with Launch(2, [sys.executable, "program.py"], cwd=case.folder) as running:
+        case.wait_until(running, lambda status: status["n_evaluations"] > 20)
+        os.kill(running.pid, signal.SIGINT)
+        running.wait(20)
+        assert running.is_gone()
+    assert case.status()["state"] == "stopped"
+    assert (case.folder / "caught").read_text() == f"the run is saved in {case.out}\n" * 2

@@ -184,6 +184,8 @@ def test_signals_save_and_stop(n: int, case: Problem) -> None:
         if n == 1 or name.startswith("USR"):
             assert done.rc == 75 and status["reason"] == f"signal {name}", (status, done)
             assert done.json()["n_evaluations"] == status["n_evaluations"]
+            assert done.stderr.count(f"osprey: the run is saved: `osprey resume {case.out}` goes on\n") == 1
+            assert done.stderr.count("case: stopped ") == 1, done.stderr
         n_shown = status["n_evaluations"]
     more = case.resume(4 - n, "--max-evaluations", n_shown + 2)
     assert (more.rc, more.json()["n_evaluations"]) == (0, n_shown + 2), more.stderr

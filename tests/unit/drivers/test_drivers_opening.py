@@ -48,6 +48,7 @@ def make_run(tmp_path: Path) -> Any:
     return make
 
 
+NOTHING = "there is nothing to retry: no evaluation ended as lost or timeout"
 GOES_ON = "no checkpoint to go on from: the search starts afresh, what was evaluated counts"
 
 
@@ -60,6 +61,7 @@ GOES_ON = "no checkpoint to go on from: the search starts afresh, what was evalu
         ),
         ({"evaluations": 4}, {"max_evaluations": 5}, GOES_ON),
         ({"evaluations": 4}, {"retry": ("failed",)}, GOES_ON),
+        ({"evaluations": 4}, {"retry": ("lost", "timeout")}, NOTHING),
         ({"evaluations": 9, "target": 1.5}, {}, "the run is over, its target 1.5 is met"),
         ({"stagnation": 2}, {}, "the run is over, its best cost has stood for 2 evaluations"),
         ({"evaluations": 9, "walltime": 1}, {}, GOES_ON),
@@ -94,3 +96,9 @@ def test_an_edited_config_of_a_run_has_no_effect_and_that_is_said(tmp_path: Path
     opened = open_run(Request(resume=tmp_path / "run", max_evaluations=20))
     opened.close()
     assert (opened.warnings, opened.config.budget.evaluations) == ([], 20)
+
+
+def test_a_retry_of_nothing_in_a_run_that_goes_on_says_both(make_run: Any) -> None:
+    opened = open_run(Request(resume=make_run(evaluations=9), retry=("lost", "timeout")))
+    opened.close()
+    assert opened.notes == [NOTHING, GOES_ON]
