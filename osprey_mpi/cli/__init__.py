@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import typer
 
 
+_ONCE = {"-h", "--help", "--version"}  # what ends with words and no run
+
+
 def build_app() -> typer.Typer:
     """Return the command line with all its verbs."""
     import typer
@@ -69,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     is_debug = "--debug" in ours
     arguments = [argument for argument in ours if argument != "--debug"] + arguments[len(ours) :]
     open_standard_streams()
+    if _ONCE.intersection(ours) and detect().rank > 0:
+        sys.exit()  # rank 0 says the same
     import typer
 
     click_exception: Any = typer.BadParameter.__mro__[2]  # by a public name: newer versions have a click of their own

@@ -17,12 +17,13 @@ def status_command(folder: Folder, format: Format = TextFormat.TEXT) -> None:
     from osprey_mpi.report.render import status_lines
     from osprey_mpi.storage.folder import RunFolder
     from osprey_mpi.storage.rows import read_run
-    from osprey_mpi.storage.status import State
 
     run = RunFolder.peek(folder)
     status, state = run.observe()
     name = run.run["name"]
-    if status is not None and state is State.INTERRUPTED:  # the segments may be newer than the last status
+    # Once nobody writes any more the rows tell more than the last status: all that is on disk, and of what was lost or
+    # cancelled only what was not done again, as `report` and `export` do.
+    if status is not None and not state.is_active:
         rows = read_run(run.path)
         status = dataclasses.replace(status, n_evaluations=rows.n_evaluations, counts=rows.counts)
     if format is TextFormat.TEXT:

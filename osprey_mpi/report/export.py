@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,15 @@ from osprey_mpi.storage.status import plain
 
 _FIELDS = ("id", "status", "cost", "violation", "rank", "flock", "attempt", "generation", "t_start_s", "t_end_s")
 _PART = 10_000  # rows turned into Python objects at a time: a long history does not fill the memory
+_LINE_BREAK = re.compile("\r\n|[\r\n]")
 _NAMES = {int(status): status.name.lower() for status in Status}
 
 
 def csv_parts(run: Run) -> Iterator[str]:
-    """Yield the CSV: one line an evaluation, elements of array parameters as x[0], x[1], ...; inactive ones empty."""
+    """Yield the CSV: one line an evaluation, elements of array parameters as x[0], x[1], ...; inactive ones empty.
+
+    Line breaks in text are written \\n, because many tools take each line for a row.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
     names = [
@@ -87,6 +92,8 @@ def _csv_cell(value: Any) -> Any:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str):
+        return _LINE_BREAK.sub(r"\\n", value)
     return repr(value) if isinstance(value, float) else value
 
 

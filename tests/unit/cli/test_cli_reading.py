@@ -10,14 +10,19 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 
 from osprey_mpi import __version__
+from osprey_mpi.continuity.records import RECORD
+from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State, write_status
 
 
@@ -198,3 +203,30 @@ def test_reading_works_while_another_process_has_the_run(osprey: Any, run: Path)
     with RunFolder.open(run):
         for verb in ("status", "report", "export"):
             assert osprey(verb, run).returncode == 0
+
+
+def test_what_ended_is_counted_alike_by_all_verbs(osprey: Any, run: Path) -> None:
+    """The status counts attempts that were cancelled, and are done by now."""
+    write_status(run, replace(status(State.DONE), counts={"ok": 3, "failed": 1, "cancelled": 2}))
+    shown = [json.loads(osprey(verb, run, "--format", "json").stdout) for verb in ("status", "report", "export")]
+    assert [data["counts"] for data in shown] == [
+        {"ok": 3, "failed": 1, "timeout": 0, "lost": 0, "cancelled": 0, "stopped": 0}
+    ] * 3
+    assert [data["n_evaluations"] for data in shown] == [4] * 3
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "-h"], ["--version"], []])
+def test_help_is_said_by_one_rank_of_a_launch(osprey: Any, words: list[str]) -> None:
+    first, second = (osprey(*words, PMI_SIZE="2", PMI_RANK=str(rank)) for rank in range(2))
+    assert first.stdout + first.stderr != "" == second.stdout + second.stderr
+    assert first.returncode == second.returncode
+
+
+def test_a_reason_of_several_lines_is_one_line_of_csv(osprey: Any, run: Path) -> None:
+    with RunFolder.open(run) as folder:
+        segment = Segment(folder.segment_path(1), Space(folder.config().parameters).columns, 2, 1)
+        record = np.zeros(1, RECORD)
+        record["id"], record["status"] = 4, 1
+        segment.append(record, np.zeros((1, 30)), None, {4: "E: a\n  File b\r\nend"})
+    done = osprey("export", run)
+    assert len(done.stdout.split("\n")) == 1 + 5 + 1 and "E: a\\n  File b\\nend" in done.stdout

@@ -133,7 +133,7 @@ def test_csv_is_rfc_4180(run: Path) -> None:
         "n": "2", "opt": 'a "quoted", ß', "on": "false", "degree": "",
     }  # fmt: skip
     assert rows[2]["cost"] == "" and rows[2]["status"] == "failed"
-    assert rows[2]["reason"].startswith("ValueError: ß is bad\n")
+    assert rows[2]["reason"].startswith("ValueError: ß is bad\\n  File")  # one line a row
 
 
 def test_json_is_strict_and_typed(run: Path) -> None:
