@@ -146,7 +146,7 @@ def times(rows: Rows) -> Table:
         ("what", "s"),
         [
             ("first start to last end", float(calls["t_end_s"].max() - calls["t_start_s"].min())),
-            ("in evaluations, all ranks", float(duration_s.sum())),
+            (f"in {'recorded ' if len(rows.blocks) else ''}evaluations, all ranks", float(duration_s.sum())),
             ("one call: mean", float(duration_s.mean())),
             ("one call: median", float(quantiles[0])),
             ("one call: 95 of 100 below", float(quantiles[1])),

@@ -234,3 +234,4 @@ def test_captures_only_say_what_is_not_known(tmp_path: Path) -> None:
     rows = load(tmp_path / "run").rows
     assert rows.n_evaluations == 256 and rows.counts["ok"] == 256
     assert tables.by(rows, "rank").columns[1] == "recorded" and tables.by(rows, "rank").rows == [(0, 1, 1.0, None)]
+    assert tables.times(rows).rows[1] == ("in recorded evaluations, all ranks", 1.0)
