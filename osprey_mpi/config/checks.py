@@ -25,6 +25,8 @@ from osprey_mpi.config.start import start_faults
 
 # Numbers that the positions of one call may hold: 1 GiB of float64.
 CALL_LIMIT = 2**27
+# HDF5 keeps what is on the axis of evaluations in one attribute: 64 kB, 16 bytes each, a few for our own.
+PARAMETER_LIMIT = 4000
 # Names of variables, dimensions and placeholders that every run has.
 RESERVED = frozenset(
     (
@@ -57,6 +59,9 @@ def faults_between(pieces: Pieces) -> Iterator[Fault]:
         yield from _name_faults(name, names)
     if not pieces.broken and all(isinstance(p, FixedParameter) for p in pieces.parameters.values()):
         yield Fault(("parameters",), "are all fixed: there is nothing to search")
+    if len(names) > PARAMETER_LIMIT:
+        most = f"at most {PARAMETER_LIMIT} fit a file of results"
+        yield Fault(("parameters",), f"are {len(names)}, but {most}; make arrays of them with `size:`")
     found = list(condition_faults(pieces.parameters, pieces.broken))
     for i, text in enumerate(pieces.constraints):
         found += [Fault(("constraints", i), message) for message in _constraint_messages(text, pieces)]

@@ -15,12 +15,17 @@ from osprey_mpi.config.parameters import Parameter
 from osprey_mpi.config.problems import translate, unknown_keys
 from osprey_mpi.config.running import Device, Swarm
 from osprey_mpi.config.schema import Config
-from osprey_mpi.config.section import Fault, KeyPath, dotted, show
-from osprey_mpi.config.source import Source
+from osprey_mpi.config.section import Fault, KeyPath, dotted, printable, show
+from osprey_mpi.config.source import UNREADABLE, Source
 from osprey_mpi.config.yaml_source import read_yaml
 from osprey_mpi.errors import ConfigError, Problem
 
 M = TypeVar("M", bound=BaseModel)
+
+# A hundred times what the longest honest config has; a device gives bytes without end.
+SIZE_LIMIT_BYTES = 2**24
+# Pipes that are open already, as of `osprey run <(make_config)`: another one would block until somebody writes to it.
+_OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -48,7 +53,7 @@ def config_from_mapping(mapping: Mapping[str, Any], base_dir: str | Path | None 
 
 
 def _build(source: Source, base_dir: Path) -> Config:
-    data = {key: value for key, value in source.data.items() if not key.startswith("x-")}
+    data = _readable({key: value for key, value in source.data.items() if not key.startswith("x-")}, (), source)
     _check_encoding(base_dir)
     config = None
     try:
@@ -56,18 +61,42 @@ def _build(source: Source, base_dir: Path) -> Config:
     except ValidationError as error:
         known = _without(data, unknown_keys(error))
         for fault in dict.fromkeys([*translate(error), *_faults_within(known), *_faults_of_the_rest(known)]):
-            source.report(fault.path, fault.message)
+            if not source.is_hidden(fault.path):
+                source.report(fault.path, fault.message)
     if config is None or source.problems:
         raise ConfigError(source.sorted_problems())
     return config.placed(base_dir, source.text, _places(source))
 
 
+def _readable(value: Any, path: KeyPath, source: Source) -> Any:
+    """Copy nested data; report text that is no Unicode, and put UNREADABLE in its place."""
+    if isinstance(value, list):
+        return [_readable(item, (*path, i), source) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        whole = {key: item for key, item in value.items() if _is_unicode(key, (*path, key), source)}
+        return {key: _readable(item, (*path, key), source) for key, item in whole.items()}
+    return value if not isinstance(value, str) or _is_unicode(value, path, source) else UNREADABLE
+
+
+def _is_unicode(text: str, path: KeyPath, source: Source) -> bool:
+    """Tell if files can hold a text; if not, report it: pydantic, which reads on, could not even name it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = printable(text[error.start])
+        source.report(path, f"is {show(text)}, but {half} is half of a surrogate pair, which is no character")
+        source.unreadable.add(path)
+        return False
+    return True
+
+
 def _places(source: Source) -> dict[str, str]:
-    objective = source.data.get("objective")
-    keys: list[KeyPath] = [(key,) for key in source.data]
-    keys += [("objective", key) for key in objective] if isinstance(objective, dict) else []
-    origins = {dotted(key): source.origin(key) for key in keys}
-    return {key: origin.label for key, origin in origins.items() if origin is not None}
+    """Give the places of what can turn out wrong later: sections and their keys, of the objective all."""
+    return {
+        dotted(path): origin.label
+        for path, origin in source.origins.items()
+        if 0 < len(path) <= (4 if path[0] == "objective" else 2)
+    }
 
 
 def _without(data: Any, paths: Sequence[KeyPath]) -> Any:
@@ -128,13 +157,18 @@ def _section(model: type[M], value: Any) -> M | None:
 
 def _text_of(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        if not (path.is_file() or path.is_dir() or str(path).startswith(_OPEN_FILES)) and path.exists():
+            raise ConfigError(f"{path}: is no regular file")
+        with path.open("rb") as file:
+            raw = file.read(SIZE_LIMIT_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder, must be a YAML file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(raw) > SIZE_LIMIT_BYTES:
+        raise ConfigError(f"{path}: is too long for a config: at most {SIZE_LIMIT_BYTES} bytes are read")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -11,9 +11,10 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from osprey_mpi.config.builtin_names import BUILTIN_BATCH, BUILTIN_NAMES
 from osprey_mpi.config.nearest import suggestion
-from osprey_mpi.config.section import Fault, Items, Seconds, Section
+from osprey_mpi.config.section import Fault, Items, Seconds, Section, Word
 
 Text = Annotated[str, Field(min_length=1)]
+FileName = Annotated[Word, Field(min_length=1)]
 Isolation = Literal["process", "thread", "none"]
 # More points than this in one call are a typing mistake: what is kept of each would fill the memory of a rank.
 BATCH_LIMIT = 2**20
@@ -23,9 +24,9 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 class Template(Section):
     """Read one input file that is written anew for each evaluation."""
 
-    source: Text
+    source: FileName
     """The file with `{name}` placeholders, relative to the config's folder."""
-    target: Text
+    target: FileName
     """Its name in the evaluation's scratch folder."""
 
     def faults(self) -> Iterator[Fault]:
@@ -38,7 +39,7 @@ class Result(Section):
 
     pattern: Text | None = None
     """Regular expression, a group around the number; its last match counts. Null: last line."""
-    file: Text | None = None
+    file: FileName | None = None
     """The file in the scratch folder to read; null: standard output."""
 
     def faults(self) -> Iterator[Fault]:
@@ -86,7 +87,7 @@ class Objective(Section):
     """Name of a built-in function, such as `rastrigin`."""
     python: Annotated[str, AfterValidator(_function)] | None = None
     """`module:function`, imported with the config's folder first on the path."""
-    command: Annotated[Items[str], Field(min_length=1)] | None = None
+    command: Annotated[Items[Word], Field(min_length=1)] | None = None
     """Program, arguments; `{x}`, `{x[0]}`, `{id}`, `{seed}` and `{scratch}` are filled in."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the built-in, or further keyword arguments of the function."""
@@ -141,12 +142,23 @@ class Objective(Section):
             return
         if self.command is not None and not self.command[0]:
             yield Fault(("command", 0), "is empty, must be the program")
+        yield from self._target_faults()
         yield from self._foreign_keys()
         yield from self._isolation_faults()
         if self.on_failure == "penalty" and self.penalty is None:
             yield Fault(("penalty",), "is missing, but on_failure is penalty: give the cost of a failed evaluation")
         if self.on_failure != "penalty" and self.penalty is not None:
             yield Fault(("penalty",), f"is {self.penalty}, but has no effect with on_failure: {self.on_failure}")
+
+    def _target_faults(self) -> Iterator[Fault]:
+        """Yield template files that would take each other's place."""
+        targets = [PurePosixPath(item.target) for item in self.template]
+        for i, target in enumerate(targets):
+            for other in targets[:i]:
+                if target.is_relative_to(other) or other.is_relative_to(target):
+                    message = f"is '{target}', but '{other}' is the target of another file"
+                    yield Fault(("template", i, "target"), message)
+                    break
 
     def _foreign_keys(self) -> Iterator[Fault]:
         """Yield keys that have no effect on, or cannot work with, this kind of objective."""
@@ -215,5 +227,5 @@ class Objective(Section):
 
 def _inside_scratch(key: str, name: str) -> Iterator[Fault]:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or not path.parts:
         yield Fault((key,), f"is '{name}', must be a name inside the scratch folder, without '..'")

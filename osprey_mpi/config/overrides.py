@@ -36,7 +36,7 @@ def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
             source.problems.append((order, Problem(label, "has no value; write null to unset it, '' for empty text")))
         else:
             seen.add(path)
-            _set(source, path, text, Origin(label, order, is_override=True))
+            _set(source, path, text, Origin(label, order))
 
 
 def _path(key: str) -> KeyPath | None:
@@ -51,10 +51,12 @@ def _path(key: str) -> KeyPath | None:
 
 
 def _set(source: Source, path: KeyPath, text: str, origin: Origin) -> None:
+    source.replace(path, origin)
     try:
         value = read_value(text, source, origin.label, path)
     except ConfigError as error:
         source.problems += [(origin.order, problem) for problem in error.problems]
+        source.unreadable.add(path)
         return
     place: Any = source.data
     for i, part in enumerate(path):
@@ -75,7 +77,7 @@ def _set(source: Source, path: KeyPath, text: str, origin: Origin) -> None:
                 if isinstance(place, list)
                 else f"is {show(place)}, no section"
             )
-            source.problems.append((origin.order, Problem(origin.label, f"cannot be set: {around} {reason}")))
+            if not source.is_hidden(path):
+                source.problems.append((origin.order, Problem(origin.label, f"cannot be set: {around} {reason}")))
             return
         place = value if is_last else place[part]
-    source.replace(path, origin)

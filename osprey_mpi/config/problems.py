@@ -60,7 +60,7 @@ def translate(error: ValidationError) -> Iterator[Fault]:
             yield Fault((*path, "type"), f"is {show(tag)}, {known}{_meant_kind(tag)}")
         elif details["type"] == "union_tag_not_found":
             yield Fault((*path, "type"), f"is missing, must be one of {', '.join(PARAMETER_MODELS)}")
-        elif details["type"] not in _ECHOES:
+        elif details["type"] not in _ECHOES and not _counts_refused_items(details):
             yield Fault(path, _sentence(details))
 
 
@@ -76,6 +76,11 @@ def _key_path(location: tuple[str | int, ...]) -> KeyPath:
     if location[:2] == ("objective", "options") and len(location) > 3 and location[-1] in _JSON_TYPES:
         location = location[:-1]
     return location
+
+
+def _counts_refused_items(details: Details) -> bool:
+    """Tell if too few items were counted only because those that are refused were not."""
+    return bool(details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"])
 
 
 def _sentence(details: Details) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from osprey_mpi.config.parameters import INTEGER_LIMIT
-from osprey_mpi.config.section import Fault, Seconds, Section
+from osprey_mpi.config.section import Fault, Seconds, Section, Word
 
 Count = Annotated[int, Field(ge=1, le=INTEGER_LIMIT)]
 
@@ -125,12 +125,17 @@ class Device(Section):
 class Output(Section):
     """Read where results go and which are kept."""
 
-    dir: Annotated[str, Field(min_length=1)] | None = None
+    dir: Annotated[Word, Field(min_length=1)] | None = None
     """The run folder; null: runs/<name> below the current folder."""
     record: Literal["auto", "all", "captures"] = "auto"
     """Rows kept of batches: auto means captures, that is improvements."""
     results_interval_s: Annotated[Seconds, Field(ge=0.1)] = Field(default=1.0, alias="results_interval")
     """Time between writes of new results, at least 0.1, in seconds."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield a folder that is meant to be below the user's home: nobody would look for it in one called ~."""
+        if self.dir is not None and self.dir.startswith("~"):
+            yield Fault(("dir",), f"is '{self.dir}', but only a shell replaces ~; write the whole path")
 
 
 def _device(value: Any) -> Any:

@@ -16,6 +16,7 @@ from osprey_mpi.config.objective import Objective
 from osprey_mpi.config.parameters import Parameter
 from osprey_mpi.config.running import Budget, Checkpoint, Continuity, Device, DeviceOrName, Output, Swarm
 from osprey_mpi.config.section import INT64_LIMIT, Choice, Fault, Items, Section
+from osprey_mpi.config.source import place_of
 from osprey_mpi.errors import ConfigError, Problem
 
 Value = Choice | Items[Choice]
@@ -70,7 +71,7 @@ class Config(Section):
 
     @property
     def places(self) -> dict[str, str]:
-        """Give where sections and the keys of `objective` were written: {"objective.python": "run.yaml:3"}."""
+        """Give where sections and their keys were written: {"objective.python": "run.yaml:3"}."""
         return self._places
 
     def placed(self, base_dir: Path, source_text: str = "", places: Mapping[str, str] | None = None) -> Config:
@@ -88,11 +89,12 @@ class Config(Section):
             raise ConfigError([self._located(problem) for problem in error.problems]) from None
 
     def _located(self, problem: Problem) -> Problem:
-        named = re.match(r"[a-z_]+(\.[a-z_]+)?", problem.where or problem.message)
-        place = self._places.get(named.group()) if named is not None else None
-        if place is None:
-            return problem
-        return Problem(f"{place}:{problem.where}" if problem.where else place, problem.message)
+        named = re.match(r"\w+(\.\w+|\[\d+\])*", problem.where or problem.message)
+        key = named.group() if named is not None else ""
+        while key and key not in self._places:  # the nearest key around it
+            key = key[: max(key.rfind("."), key.rfind("["), 0)]
+        place = self._places.get(key)
+        return problem if place is None else Problem(place_of(place, problem.where), problem.message)
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between sections."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Strict, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from osprey_mpi.config.durations import DURATION_PATTERN, parse_duration
@@ -53,6 +62,11 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """Write halves of surrogate pairs, which no file and no terminal takes, as \\ud800."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def show(value: object, limit: int = 60) -> str:
     """Write a value as YAML would, shortened; mappings and long lists by their kind only."""
     if value is None or isinstance(value, bool):
@@ -62,9 +76,19 @@ def show(value: object, limit: int = 60) -> str:
     if isinstance(value, list | tuple):
         text = "[" + ", ".join(show(item) for item in value[:20]) + "]"
         return text if len(text) <= limit and len(value) <= 20 else f"a list of {len(value)} items"
-    text = f"'{value}'" if isinstance(value, str) else str(value)
+    text = f"'{printable(value)}'" if isinstance(value, str) else str(value)
+    text = text.replace("\0", "\\0")
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain the character NUL, which no file name and no argument can hold")
+    return text
+
+
+# What the operating system gets: a file name, or a word of a command.
+Word = Annotated[str, AfterValidator(_without_nul)]
 
 # HDF5 and Python's int64 columns hold numbers below this; larger ones could not be stored as what they are.
 INT64_LIMIT = 2**63

@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from osprey_mpi.config.section import KeyPath, dotted
+from osprey_mpi.config.section import KeyPath, dotted, printable
 from osprey_mpi.errors import Problem
+
+
+class Unreadable:
+    """Stand for a value that could not be read and was reported: no type takes it."""
+
+    def __str__(self) -> str:
+        return "unreadable"
+
+
+UNREADABLE = Unreadable()
 
 
 class Origin(NamedTuple):
@@ -14,15 +24,24 @@ class Origin(NamedTuple):
 
     label: str
     order: int
-    is_override: bool = False
+
+
+def place_of(label: str, key: str) -> str:
+    """Write a place with its key: "run.yaml:12:budget", but not "--set budget:budget"."""
+    return printable(label if not key or label == f"--set {key}" else f"{label}:{key}")
 
 
 @dataclass(slots=True)
 class Source:
-    """Hold the data of one config; `origins` is empty if it came from a mapping."""
+    """Hold the data of one config; `origins` is empty if it came from a mapping.
+
+    unreadable: what was reported as such. What else is said at, below or around such a key is hidden: it would be
+    about a value that nobody has written.
+    """
 
     data: dict[str, Any]
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
+    unreadable: set[KeyPath] = field(default_factory=set)
     problems: list[tuple[int, Problem]] = field(default_factory=list)
     text: str = ""
 
@@ -35,13 +54,17 @@ class Source:
 
     def report(self, path: KeyPath, message: str) -> None:
         """Add a problem with the key at `path`."""
+        origin = self.origin(path)
+        self.problems.append((0 if origin is None else origin.order, self.problem(path, message)))
+
+    def problem(self, path: KeyPath, message: str) -> Problem:
+        """Return a problem with the key at `path`."""
         origin, key = self.origin(path), dotted(path)
-        if origin is None:
-            self.problems.append((0, Problem(key, message)))
-        elif origin.is_override and origin.label == f"--set {key}":
-            self.problems.append((origin.order, Problem(origin.label, message)))
-        else:
-            self.problems.append((origin.order, Problem(f"{origin.label}:{key}" if key else origin.label, message)))
+        return Problem(printable(key) if origin is None else place_of(origin.label, key), message)
+
+    def is_hidden(self, path: KeyPath) -> bool:
+        """Tell whether a problem at `path` only follows from something unreadable."""
+        return any(path[: len(other)] == other[: len(path)] for other in self.unreadable)
 
     def sorted_problems(self) -> list[Problem]:
         """Give all problems in the order of their lines, overrides last, each once."""

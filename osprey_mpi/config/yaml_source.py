@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.config.section import KeyPath, dotted, show
-from osprey_mpi.config.source import Origin, Source
+from osprey_mpi.config.source import UNREADABLE, Origin, Source, place_of
 from osprey_mpi.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _TAG = "tag:yaml.org,2002:"
 # Aliases can make a short file expand without bound ("a billion laughs"); no honest config is that long.
 MAX_NODES = 100_000
+# Deeper nesting is no honest config either, and pydantic's JSON has a limit of its own.
+MAX_DEPTH = 100
+_TOO_DEEP = f"is nested too deeply: at most {MAX_DEPTH} levels are read"
 _OTHER_VERSION = re.compile(r"^%YAML\s+(?!1\.2\s*$)(\S+)", re.MULTILINE)
 
 
@@ -28,21 +31,43 @@ def compose(text: str, name: str, has_lines: bool = True) -> Node | None:
     Raises ConfigError with one sentence for text that is not one YAML document.
     """
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    def fault(line: int, message: str) -> ConfigError:
+        return ConfigError([Problem(f"{name}:{line}" if has_lines else name, message)])
 
     version = _OTHER_VERSION.search(text)
     if version:
-        raise ConfigError(f"{name}: asks for YAML {version[1]}, but only YAML 1.2 is read; remove the line")
+        line = _line_of(text, version.start())
+        raise fault(line, f"asks for YAML {version[1]}, but only YAML 1.2 is read; remove the line")
     try:
         return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]  # compose has no annotations
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}" if mark and has_lines else name
-        raise ConfigError([Problem(where, _syntax_message(str(error.problem), error.context, mark))]) from None
-    except YAMLError as error:
-        raise ConfigError(f"{name}: is not YAML: {str(error).splitlines()[0]}") from None
+        raise fault(mark.line + 1, _syntax_message(str(error.problem), error.context, mark)) from None
+    except ReaderError as error:
+        character = f"the character U+{error.character:04X}, which YAML does not allow"
+        raise fault(_line_of(text, error.position), f"is not YAML: holds {character}") from None
     except RecursionError:
-        raise ConfigError(f"{name}: is nested too deeply to be read") from None
+        raise fault(_deep_line(text), _TOO_DEEP) from None
+
+
+def _line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def _deep_line(text: str) -> int:
+    """Find the line that is nested too deeply; events, unlike nodes, come without recursion."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
+
+    depth = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            return int(event.start_mark.line) + 1
+    raise AssertionError("a text that is not nested that deeply is read")
 
 
 def _syntax_message(problem: str, context: str | None, mark: Any) -> str:
@@ -70,15 +95,17 @@ class _Builder:
 
         self.n_nodes += 1
         if self.n_nodes > MAX_NODES:
-            raise ConfigError(f"{self.name}: has more than {MAX_NODES} values once its aliases are filled in")
+            message = f"brings the config to more than {MAX_NODES} values, with its aliases filled in"
+            raise ConfigError([self.source.problem(path[:1], message)])
+        if len(self.open) >= MAX_DEPTH:
+            raise ConfigError([self.source.problem(path[:1], _TOO_DEEP)])
         if isinstance(node, ScalarNode):
             return self.scalar(node, path)
         if any(node is other for other in self.open):
-            self.problem(node, path, "contains itself through an alias")
-            return None
+            return self.unreadable(path, "contains itself through an alias")
         expected = "map" if isinstance(node, MappingNode) else "seq"
         if node.tag != _TAG + expected:
-            self.problem(node, path, f"has the tag {node.tag}, which is not supported")
+            return self.unreadable(path, f"has the tag {node.tag}, which is not supported")
         self.open.append(node)
         try:
             if isinstance(node, MappingNode):
@@ -121,6 +148,7 @@ class _Builder:
 
         if not isinstance(node, MappingNode) or any(node is other for other in self.open):
             self.problem(node, path, "merges (<<) something that is no mapping, or that contains this one")
+            self.source.unreadable.add(path)
             return {}
         self.open.append(node)
         try:
@@ -130,9 +158,10 @@ class _Builder:
 
     def key(self, node: Node, path: KeyPath) -> str | None:
         if node.tag in (f"{_TAG}str", f"{_TAG}timestamp"):
-            return str(node.value)
+            return _joined(node.value)
         text = node.value if isinstance(node.value, str) else "a list or a mapping"
         self.problem(node, path, f"has the key {text or 'null'}, but keys must be text; put it in quotes")
+        self.source.unreadable.add((*path, text))  # what lacks in this section may be behind that key
         return None
 
     def duplicate(self, first: Node, second: Node, path: KeyPath, key: str) -> None:
@@ -141,7 +170,7 @@ class _Builder:
         self.reported.add(id(second))
         lines = first.start_mark.line + 1, second.start_mark.line + 1
         message = f"is given twice, in lines {lines[0]} and {lines[1]}; keep one"
-        where = f"{self.label or f'{self.name}:{lines[1]}'}:{dotted((*path, key))}"
+        where = place_of(self.label or f"{self.name}:{lines[1]}", dotted((*path, key)))
         self.source.problems.append((lines[1], Problem(where, message)))
 
     def scalar(self, node: ScalarNode, path: KeyPath) -> Any:
@@ -149,7 +178,7 @@ class _Builder:
         try:
             match tag:
                 case "str" | "timestamp":  # nothing in a config is a date: the text as written
-                    return text
+                    return _joined(text)
                 case "null":
                     return None
                 case "bool":
@@ -159,20 +188,28 @@ class _Builder:
                 case "float":
                     return _float(text)
         except (ValueError, KeyError):
-            self.problem(node, path, f"is {show(text)}, which is no {tag}")
-            return None
-        self.problem(node, path, f"has the tag {node.tag}, which is not supported")
-        return None
+            return self.unreadable(path, f"is {show(text)}, which is no {tag}")
+        return self.unreadable(path, f"has the tag {node.tag}, which is not supported")
 
     def mark(self, node: Node, path: KeyPath) -> None:
         if self.label is None:
             line = node.start_mark.line + 1
             self.source.origins[path] = Origin(f"{self.name}:{line}", line)
 
+    def unreadable(self, path: KeyPath, message: str) -> Any:
+        self.source.report(path, message)
+        self.source.unreadable.add(path)
+        return UNREADABLE
+
     def problem(self, node: Node, path: KeyPath, message: str) -> None:
         line = node.start_mark.line + 1
         label = self.label or f"{self.name}:{line}"
-        self.source.problems.append((line, Problem(f"{label}:{dotted(path)}" if path else label, message)))
+        self.source.problems.append((line, Problem(place_of(label, dotted(path)), message)))
+
+
+def _joined(text: str) -> str:
+    """Join surrogate pairs, as which JSON, and so YAML, may write a character beyond U+FFFF."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _integer(text: str) -> int:
@@ -185,13 +222,6 @@ def _float(text: str) -> float:
     return float(text.lower().replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
 
 
-def _built(builder: _Builder, node: Node, path: KeyPath) -> Any:
-    try:
-        return builder.value(node, path)
-    except RecursionError:
-        raise ConfigError(f"{builder.name}: is nested too deeply to be read") from None
-
-
 def read_yaml(text: str, name: str) -> Source:
     """Read a whole config; `name` is the file as messages should call it.
 
@@ -201,7 +231,9 @@ def read_yaml(text: str, name: str) -> Source:
     if node is None:
         raise ConfigError(f"{name}: is empty; a config needs at least name, objective, parameters and budget")
     source = Source({}, {(): Origin(f"{name}:{node.start_mark.line + 1}", node.start_mark.line + 1)}, text=text)
-    data = _built(_Builder(source, name), node, ())
+    data = _Builder(source, name).value(node, ())
+    if data is UNREADABLE:
+        raise ConfigError(source.sorted_problems())
     if not isinstance(data, dict):
         raise ConfigError(f"{name}:{node.start_mark.line + 1}: is {show(data)}, must be a mapping of sections")
     source.data = data
@@ -211,4 +243,4 @@ def read_yaml(text: str, name: str) -> Source:
 def read_value(text: str, source: Source, label: str, path: KeyPath) -> Any:
     """Read the value of an override; problems go to `source` under `label`."""
     node = compose(text, label, has_lines=False)
-    return None if node is None else _built(_Builder(source, label, label), node, path)
+    return None if node is None else _Builder(source, label, label).value(node, path)
