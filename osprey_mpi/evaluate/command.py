@@ -86,7 +86,7 @@ class Command:
         for source, target in spec["template"]:
             path = scratch / target
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(fill_text(Path(source).read_text(), values, spec["names"]))
+            path.write_text(fill_text(read_template(Path(source)), values, spec["names"]), encoding="utf-8")
         code = self._run(fill_arguments(spec["argv"], values, spec["names"]), context)
         if code != 0:
             last = _last_line(scratch / STDERR) if (scratch / STDERR).is_file() else None
@@ -150,6 +150,11 @@ class Command:
         if not _FLOAT.fullmatch(text.strip()) or not math.isfinite(float(text)):
             raise Failure(f"the result is no finite number\nit is {text[:80]!r}{_shown(path, path.name)}")
         return float(text)
+
+
+def read_template(source: Path) -> str:
+    """Read a template file. Raises OSError or UnicodeDecodeError."""
+    return source.read_text(encoding="utf-8")
 
 
 def ending(code: int) -> str:

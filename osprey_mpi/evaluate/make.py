@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from osprey_mpi.errors import ConfigError
-from osprey_mpi.evaluate.command import STDERR, STDOUT, Specification
+from osprey_mpi.errors import ConfigError, Problem
+from osprey_mpi.evaluate.command import STDERR, STDOUT, Specification, read_template
 from osprey_mpi.evaluate.jobs import Jobs
 from osprey_mpi.evaluate.objective import Function
 from osprey_mpi.evaluate.placeholders import SPECIAL, names_in
@@ -145,8 +145,24 @@ def check_command(config: Any, schema: Schema) -> None:
         if path is None:
             where = "no such file" if "/" in program else "found in no folder of PATH"
             raise ConfigError(f"objective.command starts {program!r}: {where}")
-    for source, target in spec["template"]:
-        if not os.access(source, os.R_OK):
-            raise ConfigError(f"objective.template reads {source}, which does not exist or cannot be read")
-        if target in (STDOUT, STDERR):
-            raise ConfigError(f"objective.template writes {target}, but the program's own output goes there")
+    for i, (source, target) in enumerate(spec["template"]):
+        where = f"objective.template[{i}]"
+        if fault := _unusable(Path(source)):
+            raise ConfigError([Problem(f"{where}.source", f"is {source}, {fault}")])
+        if str(Path(target)) in (STDOUT, STDERR):
+            raise ConfigError([Problem(f"{where}.target", f"is {target}, but the program's own output goes there")])
+
+
+def _unusable(source: Path) -> str:
+    """Say why a file cannot be a template; empty if it can."""
+    if not source.exists():
+        return "which does not exist or cannot be read"
+    if not source.is_file():
+        return "which is a folder, must be a text file" if source.is_dir() else "which is no regular file"
+    try:
+        read_template(source)
+    except OSError as error:
+        return f"which cannot be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        return f"which is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
+    return ""

@@ -16,7 +16,7 @@ NAMES = (
     "unknown_type", "unknown_builtin", "missing_budget", "no_parameters", "when_cyclic", "constraint_syntax",
     "start_outside", "short_cycle", "bad_duration", "yaml_tab", "yaml_list", "objective/no_such_module",
     "objective/no_such_function", "objective/not_callable", "objective/no_such_program", "objective/no_such_template",
-    "objective/unknown_option", "objective/lennard_jones_size",
+    "objective/unknown_option", "objective/lennard_jones_size", "objective/template_is_a_folder", "half_a_character",
 )  # fmt: skip
 
 

@@ -262,12 +262,29 @@ def test_check_refuses_what_cannot_work(rig, command, message):
         rig(command=command, result=COST)
 
 
-def test_check_refuses_a_program_that_is_not_executable_and_a_missing_template(rig, program):
+def test_check_refuses_a_program_that_is_not_executable(rig, program):
     program("echo").chmod(0o644)
     with pytest.raises(ConfigError, match=r"prog, which is not executable \(chmod \+x\)"):
         rig(command=["./prog"], result=COST)
-    with pytest.raises(ConfigError, match=r"no\.txt, which does not exist or cannot be read"):
-        rig(command=["sh"], result=COST, template=[{"source": "no.txt", "target": "a"}])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("no.txt", "a", r"\[1\]\.source: is .*/no\.txt, which does not exist or cannot be read"),
+        (".", "a", r"\[1\]\.source: is .*, which is a folder, must be a text file"),
+        ("/dev/zero", "a", r"\[1\]\.source: is /dev/zero, which is no regular file"),
+        ("latin.txt", "a", r"\[1\]\.source: is .*/latin\.txt, which is not UTF-8: byte 2 is 0xe9"),
+        ("good.txt", "./stdout.txt", r"\[1\]\.target: is \./stdout\.txt, but the program's own output goes there"),
+    ],
+)
+def test_check_refuses_a_template_that_no_evaluation_could_write(rig, program, source, target, message):
+    folder = program("echo").parent
+    (folder / "good.txt").write_text("fine")
+    (folder / "latin.txt").write_bytes(b"\xc3\xa9\xe9")
+    template = [{"source": "good.txt", "target": "b"}, {"source": source, "target": target}]
+    with pytest.raises(ConfigError, match=f"^objective\\.template{message}$"):
+        rig(command=["sh"], result=COST, template=template)
 
 
 @pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
