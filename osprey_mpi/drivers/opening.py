@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.config import Config, load_config
 from osprey_mpi.config.parameters import INTEGER_LIMIT
+from osprey_mpi.config.source import place_of
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Best, Delta
@@ -65,7 +67,8 @@ class Opened:
         from osprey_mpi.storage.folder import RunFolder
 
         if self.folder is None:
-            self.folder = RunFolder.create(self.path, self.config, self.overwrite)
+            with naming_key(self.config, self.path):
+                self.folder = RunFolder.create(self.path, self.config, self.overwrite)
         return self.life, self.folder.started_unix_s
 
     def rescue(self, held: Iterable[Delta]) -> None:
@@ -90,6 +93,18 @@ class Opened:
             self.folder.close()
 
 
+@contextmanager
+def naming_key(config: Config, path: Path) -> Iterator[None]:
+    """Let a UsageError about the folder of a run begin with the place of `output.dir`, where that gave it."""
+    try:
+        yield
+    except UsageError as error:
+        place = config.places.get("output.dir")
+        if place is None or config.output.dir is None or path != config.output_dir.absolute():
+            raise
+        raise type(error)(f"{place_of(place, 'output.dir')}: {error}") from error
+
+
 def open_run(request: Request) -> Opened:
     """Open what a request asks for. Raises ConfigError, UsageError or StorageError."""
     from osprey_mpi.storage.folder import RunFolder
@@ -99,7 +114,8 @@ def open_run(request: Request) -> Opened:
     assert request.load is not None
     config = request.load()
     path = (request.out or config.output_dir).absolute()
-    RunFolder.refuse_used(path, request.overwrite)
+    with naming_key(config, path):
+        RunFolder.refuse_used(path, request.overwrite)
     space = Space(config.parameters, config.constraints)
     return Opened(path, None, config, request.overwrite, warnings=constraint_notes(config, space))
 

@@ -10,9 +10,10 @@ import pytest
 
 from osprey_mpi.config import config_from_mapping, load_config
 from osprey_mpi.continuity.records import RECORD, Status
+from osprey_mpi.drivers.check import check_objective
 from osprey_mpi.drivers.opening import open_run
 from osprey_mpi.drivers.request import Request
-from osprey_mpi.errors import UsageError
+from osprey_mpi.errors import ConfigError, UsageError
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
@@ -102,3 +103,50 @@ def test_a_retry_of_nothing_in_a_run_that_goes_on_says_both(make_run: Any) -> No
     opened = open_run(Request(resume=make_run(evaluations=9), retry=("lost", "timeout")))
     opened.close()
     assert opened.notes == [NOTHING, GOES_ON]
+
+
+PLACED = """\
+name: placed
+objective: {builtin: lennard_jones}
+parameters:
+  x: {type: real, low: 0, high: 1}
+budget: {evaluations: 5}
+output:
+  dir: %s
+"""
+
+
+@pytest.mark.parametrize("overrides", [(), ("output.dir=/etc/passwd",)])
+def test_a_folder_that_is_refused_is_named_with_the_key_that_gave_it(tmp_path: Path, overrides: Any) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(PLACED % "/dev/null/x")
+    with pytest.raises(UsageError) as caught:
+        open_run(Request(load=lambda: load_config(file, overrides)))
+    message = str(caught.value)
+    if overrides:
+        assert message == "--set output.dir: /etc/passwd is a file, not a folder"
+    else:
+        assert message.startswith(f"{file}:7:output.dir: '/dev/null/x' cannot be the folder of a run: ")
+    with pytest.raises(UsageError) as caught:
+        open_run(Request(load=lambda: load_config(file, overrides), out=file))
+    assert str(caught.value) == f"{file} is a file, not a folder"
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(PLACED % "/proc/nosuch")
+    opened = open_run(Request(load=lambda: load_config(file)))
+    with pytest.raises(UsageError, match=r"run\.yaml:7:output\.dir: /proc/nosuch cannot be made the folder of a run: "):
+        opened.claim()
+
+
+@pytest.mark.parametrize("overrides", [(), ("parameters.x={type: real, low: 0, high: 1}",)])
+def test_a_size_that_does_not_fit_a_built_in_is_named_with_its_parameter(tmp_path: Path, overrides: Any) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(PLACED % "out")
+    config = load_config(file, overrides)
+    with pytest.raises(ConfigError) as caught:
+        check_objective(config, Space(config.parameters))
+    place = "--set parameters.x" if overrides else f"{file}:4:parameters.x"
+    size = "size is 1, must be 39 (x, y, z of each of 13 atoms)"
+    assert str(caught.value) == f"{place}: objective.builtin lennard_jones: {size}"
