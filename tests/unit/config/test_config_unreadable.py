@@ -23,6 +23,7 @@ budget: {evaluations: 100}
 HALF = r"but \ud800 is half of a surrogate pair, which is no character"
 NINES = "9" * 5000
 SHOWN = f"'{NINES[:56]}..."
+MERGED = "4:parameters.x: merges (<<) something that is no mapping, or that contains this one"
 CHOICE = "must be text, a number, true or false"
 TAG = "has the tag tag:yaml.org,2002:python/object:os.system, which is not supported"
 
@@ -58,8 +59,7 @@ def problems(load: Callable[..., Config], text: str, *overrides: str) -> list[st
         ("small", "!!python/object:os.system a", f"1:name: {TAG}"),
         ("name:", "!!python/object:os.system\nname:", f"1: {TAG}"),
         ("evaluations:", "null:", "6:budget: has the key null, but keys must be text; put it in quotes"),
-        ("{type: real, low: -5, high: 5}", "{<<: 5, type: real}", "4:parameters.x: merges (<<) something that is no mapping, or "
-         "that contains this one"),
+        ("{type: real, low: -5, high: 5}", "{<<: 5, type: real}", MERGED),
     ],
 )  # fmt: skip
 def test_the_true_sentence_alone_is_said(load: Callable[..., Config], old: str, new: str, expected: str) -> None:
