@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from osprey_mpi.config.section import show
 from osprey_mpi.errors import ConfigError, Problem
 from osprey_mpi.evaluate.builtin.analytic import ANALYTIC
 from osprey_mpi.evaluate.builtin.antenna import ANTENNA_ARRAY
@@ -62,6 +63,8 @@ def _checked_options(builtin: Builtin, given: Mapping[str, Any]) -> dict[str, An
         if isinstance(value, bool) or not isinstance(value, kinds) or not finite:
             names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
             problems.append(Problem(where, f"is {value!r}, must be {names} ({option.meaning})"))
+        elif isinstance(value, int) and (rule := option.out_of_bounds(value)):
+            problems.append(Problem(where, f"is {show(value)}, {rule} ({option.meaning})"))
     if problems:
         raise ConfigError(problems)
     return {key: given.get(key, option.default) for key, option in builtin.options.items()}

@@ -129,6 +129,9 @@ KINDS = (
 )
 
 
+ROTATION_LIMIT = 4096  # a matrix of 128 MiB, made in half a minute
+
+
 def _rotation(n: int, seed: int) -> NDArray[np.float64]:
     """Draw a rotation of (n, n), uniform over the orthogonal matrices (Mezzadri 2007)."""
     q, r = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))
@@ -146,6 +149,9 @@ def _build(kind: _Kind, layout: Layout, options: Mapping[str, Any], arrays: Arra
             raise problem(
                 name, f"is defined for |x - shift| <= {kind.domain:g} without rotation, the bounds reach {reach:g}"
             )
+    if rotation_seed is not None and d > ROTATION_LIMIT:
+        where = "objective.options.rotation_seed"
+        raise problem(name, f"rotates at most {ROTATION_LIMIT} columns, the parameters have {d}", where)
     point = np.full(d, kind.point)
     turn = None if rotation_seed is None else _rotation(d, rotation_seed)
     if turn is not None:
@@ -167,7 +173,7 @@ def _moved(
 
 OPTIONS = {
     "shift": Option((int, float), 0.0, "added to every coordinate of the minimum"),
-    "rotation_seed": Option((int, type(None)), None, "seed of a random rotation of the coordinates; null: none"),
+    "rotation_seed": Option((int, type(None)), None, "seed of a random rotation of the coordinates; null: none", 0),
 }
 
 ANALYTIC = tuple(

@@ -206,10 +206,12 @@ ANTENNA_ARRAY = Builtin(
     "them, each of size n_elements, or n_elements / 2 for mirrored elements from the centre out",
     _build,
     {
-        "n_elements": Option(int, 16, "number of elements"),
+        "n_elements": Option(int, 16, "number of elements", most=4096),
         "spacing": Option((int, float), 0.5, "distance of neighbours in wavelengths, where positions are not searched"),
         "design_db": Option((int, float), 30.0, "main lobe as wide as a Dolph-Chebyshev array of this level has it"),
         "main_lobe_deg": Option((int, float, type(None)), None, "full main lobe width in degrees; null: by design_db"),
-        "n_angles": Option(int, 361, "angles per side, uniform in sin(theta), from the main lobe's edge to 90 degrees"),
+        "n_angles": Option(
+            int, 361, "angles per side, uniform in sin(theta), from the main lobe's edge to 90 degrees", most=16384
+        ),
     },
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.config.section import INT64_LIMIT
 from osprey_mpi.errors import ConfigError, Problem
 
 # Arrays of `Arrays.xp`, NumPy's or CuPy's (which has no stubs).
@@ -95,11 +96,22 @@ def in_chunks(function: Callable[[Array], Array], row_bytes: int, arrays: Arrays
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Describe one keyword of `objective.options`: its type, default and meaning."""
+    """Describe one keyword of `objective.options`: its type, default and meaning, and bounds of whole numbers.
+
+    The bounds keep what is made from the number within the memory of a rank, and within what NumPy takes.
+    """
 
     kind: type | tuple[type, ...]
     default: Any
     meaning: str
+    least: int = 1 - INT64_LIMIT
+    most: int = INT64_LIMIT - 1
+
+    def out_of_bounds(self, value: int) -> str:
+        """Say which bound a whole number breaks; empty if none."""
+        if value < self.least:
+            return f"must be at least {self.least}"
+        return f"must be at most {self.most}" if value > self.most else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,5 +88,5 @@ LENNARD_JONES = Builtin(
     "energy of a cluster of atoms",
     "one real array parameter of size 3 * n_atoms: x, y, z of each atom in units of the pair's zero distance",
     _build,
-    {"n_atoms": Option(int, 13, "number of atoms")},
+    {"n_atoms": Option(int, 13, "number of atoms", most=4096)},
 )

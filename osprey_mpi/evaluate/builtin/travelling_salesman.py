@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.config.parameters import SIZE_LIMIT
+from osprey_mpi.config.section import show
 from osprey_mpi.evaluate.builtin.base import (
     Array,
     Arrays,
@@ -22,6 +24,7 @@ from osprey_mpi.evaluate.builtin.base import (
 )
 
 NAME = "travelling_salesman"
+LARGEST = float(np.finfo(np.float64).max)  # whole numbers may be larger, but have no place in an array
 
 
 def tour_length(keys: Array, cities: Array, xp: ModuleType) -> Array:
@@ -38,12 +41,15 @@ def tour_length(keys: Array, cities: Array, xp: ModuleType) -> Array:
 def _given_cities(cities: list[Any]) -> NDArray[np.float64]:
     where = "objective.options.cities"
     for index, city in enumerate(cities):
-        pair = isinstance(city, list | tuple) and len(city) == 2
-        if not pair or not all(isinstance(c, int | float) and not isinstance(c, bool) and np.isfinite(c) for c in city):
-            raise problem(NAME, f"city {index} is {city!r}, must be [x, y] with two finite numbers", where)
+        if not (isinstance(city, list | tuple) and len(city) == 2 and all(map(_is_coordinate, city))):
+            raise problem(NAME, f"city {index} is {show(city)}, must be [x, y] with two finite numbers", where)
     if len(cities) < 3:
         raise problem(NAME, f"cities has {len(cities)} entries, must have 3 or more", where)
     return np.array(cities, dtype=np.float64)
+
+
+def _is_coordinate(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _cities(options: Mapping[str, Any]) -> tuple[NDArray[np.float64], bool]:
@@ -86,8 +92,8 @@ TRAVELLING_SALESMAN = Builtin(
     "one real array parameter with as many columns as there are cities, any bounds",
     _build,
     {
-        "n_cities": Option(int, 20, "number of cities, where they are not given"),
+        "n_cities": Option(int, 20, "number of cities, where they are not given", most=SIZE_LIMIT),
         "cities": Option((str, list), "random", "random (unit square), circle (unit circle) or a list of [x, y]"),
-        "cities_seed": Option(int, 0, "seed of random cities, or of their order on the circle"),
+        "cities_seed": Option(int, 0, "seed of random cities, or of their order on the circle", 0),
     },
 )
