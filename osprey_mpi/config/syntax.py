@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-# Longer texts are programs, not constraints; the bound also keeps the tree far from Python's recursion limit.
+# Longer texts are programs, not constraints.
 MAX_LENGTH = 1000
+# Keeps what walks the tree far from Python's recursion limit; each + of a sum is a level.
+MAX_DEPTH = 200
 
 OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "add",
@@ -74,6 +76,8 @@ def read(text: str) -> tuple[Comparison, ...]:
     """
     if not text.strip():
         raise ValueError("is empty, must be a comparison such as a + b <= 1")
+    if "\0" in text:
+        raise ValueError("is no expression: it holds the character NUL")
     if len(text) > MAX_LENGTH:
         raise ValueError(f"has {len(text)} characters, at most {MAX_LENGTH} are read")
     try:
@@ -82,12 +86,21 @@ def read(text: str) -> tuple[Comparison, ...]:
         raise ValueError(f"is no expression: {error.msg} at character {error.offset}{_hint(text)}") from None
     except (ValueError, RecursionError, MemoryError):
         raise ValueError("is no expression: it is nested too deeply or holds a character that cannot be read") from None
+    _refuse_depth(tree)
     if isinstance(tree, ast.BoolOp):
         raise ValueError("uses 'and' or 'or'; write one list item per constraint, all of them must hold")
     if not isinstance(tree, ast.Compare):
         raise ValueError("compares nothing, must contain one of <= >= < > ==")
     sides = [_node(side) for side in (tree.left, *tree.comparators)]
     return tuple(_comparison(op, sides[i], sides[i + 1]) for i, op in enumerate(tree.ops))
+
+
+def _refuse_depth(tree: ast.AST) -> None:
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise ValueError(f"is nested too deeply: at most {MAX_DEPTH} levels are read, and each + or - is one")
 
 
 def _as_name(word: re.Match[str]) -> str:

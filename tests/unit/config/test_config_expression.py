@@ -101,13 +101,22 @@ def test_keywords_of_python_name_parameters_like_any_word() -> None:
         ("a <= " + "9" * 400, "beyond 1.8e308"),
         ("a <= " + "(" * 400 + "1" + ")" * 400, "is no expression"),
         ("a <= 1" + " + 1" * 500, "at most 1000 are read"),
-        ("a <= 1\0", "is no expression"),
+        ("a <= 1\0", "is no expression: it holds the character NUL"),
+        ("a <= " + "-" * 900 + "b", "is nested too deeply: at most 200 levels are read"),
+        ("a <= 1" + " + b" * 200, "is nested too deeply: at most 200 levels are read"),
     ],
 )
 def test_anything_else_is_refused_with_a_sentence(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse(text)
     assert message in str(caught.value)
+
+
+def test_what_is_nested_as_deeply_as_is_read_can_be_computed() -> None:
+    for text in ("a <= 1" + " + b" * 195, "a <= " + "-" * 197 + "b"):
+        expression = parse(text)
+        expression.check({"a": None, "b": None})
+        assert expression.violation({"a": A, "b": B}).shape == A.shape
 
 
 @pytest.mark.parametrize(
