@@ -20,8 +20,9 @@ from osprey_mpi.config.parameters import (
     RealParameter,
 )
 from osprey_mpi.config.running import Device, Swarm
-from osprey_mpi.config.section import Fault, Section
+from osprey_mpi.config.section import Fault, Section, show
 from osprey_mpi.config.start import start_faults
+from osprey_mpi.config.syntax import MAX_LENGTH
 
 # Numbers that the positions of one call may hold: 1 GiB of float64.
 CALL_LIMIT = 2**27
@@ -90,7 +91,7 @@ def _constraint_messages(text: str, pieces: Pieces) -> Iterator[str]:
     try:
         expression = parse(text)
     except ValueError as error:
-        yield f"'{text}' {error}"
+        yield f"{show(text, MAX_LENGTH)} {error}"
         return
     sizes: dict[str, int | None] = {}
     is_complete = True

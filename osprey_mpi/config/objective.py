@@ -11,13 +11,14 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from osprey_mpi.config.builtin_names import BUILTIN_BATCH, BUILTIN_NAMES
 from osprey_mpi.config.nearest import suggestion
-from osprey_mpi.config.section import Fault, Items, Seconds, Section, Word
+from osprey_mpi.config.section import Fault, Items, Seconds, Section, Word, show
 
 Text = Annotated[str, Field(min_length=1)]
 FileName = Annotated[Word, Field(min_length=1)]
 Isolation = Literal["process", "thread", "none"]
 # More points than this in one call are a typing mistake: what is kept of each would fill the memory of a rank.
 BATCH_LIMIT = 2**20
+NAME_BYTES = 255  # NAME_MAX of Linux
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -229,3 +230,5 @@ def _inside_scratch(key: str, name: str) -> Iterator[Fault]:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         yield Fault((key,), f"is '{name}', must be a name inside the scratch folder, without '..'")
+    if any(len(part.encode()) > NAME_BYTES for part in path.parts):
+        yield Fault((key,), f"is {show(name)}, but a file's name has at most {NAME_BYTES} bytes")

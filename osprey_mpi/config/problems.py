@@ -38,7 +38,6 @@ _TYPES = {
 _ECHOES = frozenset({"default_factory_not_called"})
 # A key of another section must be more similar: `checkpoint.enable` is no misplaced `objective.penalty`.
 _ELSEWHERE_CUTOFF = 0.75
-_JSON_TYPES = frozenset({"float", "int", "str", "bool"})
 # What other tools call the kinds of parameters.
 _KINDS = {
     **dict.fromkeys(("float", "double", "continuous", "uniform", "number"), "real"),
@@ -70,11 +69,11 @@ def unknown_keys(error: ValidationError) -> list[KeyPath]:
 
 
 def _key_path(location: tuple[str | int, ...]) -> KeyPath:
-    """Drop what pydantic puts between keys: the kind of a parameter, and the member of a union of JSON values."""
+    """Drop what pydantic puts between keys: the kind of a parameter, and the kinds of JSON values."""
     if location[:1] == ("parameters",) and len(location) > 2:
         location = (*location[:2], *location[3:])
-    if location[:2] == ("objective", "options") and len(location) > 3 and location[-1] in _JSON_TYPES:
-        location = location[:-1]
+    if location[:2] == ("objective", "options"):
+        location = (*location[:3], *location[4::2])
     return location
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def check_command(config: Any, schema: Schema) -> None:
     program = spec["argv"][0]
     if not names_in(program):
         path = shutil.which(program)
-        if path is None and Path(program).is_file() and not os.access(program, os.X_OK):
+        if path is None and os.access(program, os.F_OK) and not os.access(program, os.X_OK):
             raise ConfigError(f"objective.command starts {program}, which is not executable (chmod +x)")
         if path is None:
             where = "no such file" if "/" in program else "found in no folder of PATH"
@@ -155,14 +156,13 @@ def check_command(config: Any, schema: Schema) -> None:
 
 def _unusable(source: Path) -> str:
     """Say why a file cannot be a template; empty if it can."""
-    if not source.exists():
-        return "which does not exist or cannot be read"
-    if not source.is_file():
-        return "which is a folder, must be a text file" if source.is_dir() else "which is no regular file"
     try:
+        mode = source.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return "which is a folder, must be a text file" if stat.S_ISDIR(mode) else "which is no regular file"
         read_template(source)
     except OSError as error:
-        return f"which cannot be read: {error.strerror}"
+        return f"which does not exist or cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
         return f"which is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
     return ""

@@ -46,6 +46,10 @@ def problems(load: Callable[..., Config], text: str, *overrides: str) -> list[st
         ("budget:", r'start: [{"\ud800": 1}]' + "\nbudget:", rf"6:start[0].\ud800: is '\ud800', {HALF}"),
         ("high: 5}", r'high: 5, when: {"\ud800": 1}}', rf"4:parameters.x.when.\ud800: is '\ud800', {HALF}"),
         ("budget:", r'"\ud800": 1' + "\nbudget:", rf"6:\ud800: is '\ud800', {HALF}"),
+        ('command: [echo, "1"]', "builtin: sphere, options: {a: {b: [1, .nan]}}",
+         "2:objective.options.a.b[1]: is nan, must be a finite number"),
+        ("budget:", r'constraints: ["x\0 < 1"]' + "\nbudget:",
+         r"6:constraints[0]: 'x\0 < 1' is no expression: it holds the character NUL"),
         ("[a, b]", "[null, 1]", f"5:parameters.k.choices[0]: is null, {CHOICE}"),
         ("[a, b]", "[1, [2]]", f"5:parameters.k.choices[1]: is [2], {CHOICE}"),
         ("[a, b]", "[1, .nan]", "5:parameters.k.choices[1]: is nan, must be a finite number"),
@@ -113,6 +117,7 @@ def test_a_file_name_holds_no_nul(load: Callable[..., Config], old: str, new: st
         (("a", "a/b"), "[1].target: is 'a/b', but 'a' is the target of another file"),
         (("a/b", "a"), "[1].target: is 'a', but 'a/b' is the target of another file"),
         ((".", "a"), "[0].target: is '.', must be a name inside the scratch folder, without '..'"),
+        (("a" * 256, "a"), f"[0].target: is '{'a' * 56}..., but a file's name has at most 255 bytes"),
     ],
 )
 def test_template_files_have_places_of_their_own(

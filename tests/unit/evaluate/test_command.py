@@ -254,6 +254,7 @@ time.sleep(60)
     ("command", "message"),
     [
         (["./nosuch"], "nosuch'?: no such file"),
+        (["./" + "a" * 300], "aaa'?: no such file"),
         (["nosuchprogram"], "found in no folder of PATH"),
     ],
 )
@@ -271,7 +272,8 @@ def test_check_refuses_a_program_that_is_not_executable(rig, program):
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ("no.txt", "a", r"\[1\]\.source: is .*/no\.txt, which does not exist or cannot be read"),
+        ("no.txt", "a", r"\[1\]\.source: is .*/no\.txt, which does not exist or cannot be read: No such file.*"),
+        ("a" * 300, "a", r"\[1\]\.source: is .*a, which does not exist or cannot be read: File name too long"),
         (".", "a", r"\[1\]\.source: is .*, which is a folder, must be a text file"),
         ("/dev/zero", "a", r"\[1\]\.source: is /dev/zero, which is no regular file"),
         ("latin.txt", "a", r"\[1\]\.source: is .*/latin\.txt, which is not UTF-8: byte 2 is 0xe9"),
