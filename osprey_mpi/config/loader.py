@@ -17,7 +17,7 @@ from osprey_mpi.config.running import Device, Swarm
 from osprey_mpi.config.schema import Config
 from osprey_mpi.config.section import Fault, KeyPath, dotted, printable, show
 from osprey_mpi.config.source import UNREADABLE, Source
-from osprey_mpi.config.yaml_source import read_yaml
+from osprey_mpi.config.yaml_source import MAX_DEPTH, TOO_DEEP, read_yaml
 from osprey_mpi.errors import ConfigError, Problem
 
 M = TypeVar("M", bound=BaseModel)
@@ -186,6 +186,8 @@ def _check_encoding(folder: Path) -> None:
 
 def _plain(value: Any, path: KeyPath) -> Any:
     """Copy nested data with Python's own types: NumPy scalars and arrays are converted exactly."""
+    if len(path) > MAX_DEPTH:  # as of a mapping that holds itself
+        raise ConfigError([Problem(dotted(path[:1]), TOO_DEEP)])
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):

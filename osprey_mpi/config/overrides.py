@@ -8,12 +8,12 @@ from typing import Any
 
 from osprey_mpi.config.section import KeyPath, dotted, show
 from osprey_mpi.config.source import Origin, Source
-from osprey_mpi.config.yaml_source import read_value
+from osprey_mpi.config.yaml_source import MAX_DEPTH, read_value
 from osprey_mpi.errors import ConfigError, Problem
 
 # Problems with overrides are listed behind those with the file's lines.
 _BEHIND_ALL_LINES = 10**9
-_PART = re.compile(r"([^.\[\]]+)((?:\[\d+\])*)")
+_PART = re.compile(r"([^.\[\]]+)((?:\[\d{1,9}\])*)")
 
 
 def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ def _path(key: str) -> KeyPath | None:
             return None
         parts.append(match[1])
         parts += [int(index) for index in re.findall(r"\d+", match[2])]
-    return tuple(parts)
+    return tuple(parts) if len(parts) <= MAX_DEPTH else None
 
 
 def _set(source: Source, path: KeyPath, text: str, origin: Origin) -> None:

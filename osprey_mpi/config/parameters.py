@@ -103,12 +103,12 @@ class CategoricalParameter(_Varied):
 
     def faults(self) -> Iterator[Fault]:
         """Yield choices that are equal to an earlier one, as Python and a table of results would see them."""
+        first: dict[Choice, int] = {}
         for i, choice in enumerate(self.choices):
-            for j in range(i):
-                if self.choices[j] == choice:
-                    same = "" if self.choices[j] is choice else f", which equals {show(self.choices[j])}"
-                    yield Fault(("choices", i), f"is {show(choice)}{same}: already choice {j + 1}; choices must differ")
-                    break
+            j = first.setdefault(choice, i)
+            if j < i:
+                same = "" if show(self.choices[j]) == show(choice) else f", which equals {show(self.choices[j])}"
+                yield Fault(("choices", i), f"is {show(choice)}{same}: already choice {j + 1}; choices must differ")
 
 
 class FixedParameter(Section):

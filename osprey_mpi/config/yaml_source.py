@@ -21,7 +21,7 @@ _TAG = "tag:yaml.org,2002:"
 MAX_NODES = 100_000
 # Deeper nesting is no honest config either, and pydantic's JSON has a limit of its own.
 MAX_DEPTH = 100
-_TOO_DEEP = f"is nested too deeply: at most {MAX_DEPTH} levels are read"
+TOO_DEEP = f"is nested too deeply: at most {MAX_DEPTH} levels are read"
 _OTHER_VERSION = re.compile(r"^%YAML\s+(?!1\.2\s*$)(\S+)", re.MULTILINE)
 
 
@@ -50,7 +50,7 @@ def compose(text: str, name: str, has_lines: bool = True) -> Node | None:
         character = f"the character U+{error.character:04X}, which YAML does not allow"
         raise fault(_line_of(text, error.position), f"is not YAML: holds {character}") from None
     except RecursionError:
-        raise fault(_deep_line(text), _TOO_DEEP) from None
+        raise fault(_deep_line(text), TOO_DEEP) from None
 
 
 def _line_of(text: str, position: int) -> int:
@@ -98,7 +98,7 @@ class _Builder:
             message = f"brings the config to more than {MAX_NODES} values, with its aliases filled in"
             raise ConfigError([self.source.problem(path[:1], message)])
         if len(self.open) >= MAX_DEPTH:
-            raise ConfigError([self.source.problem(path[:1], _TOO_DEEP)])
+            raise ConfigError([self.source.problem(path[:1], TOO_DEEP)])
         if isinstance(node, ScalarNode):
             return self.scalar(node, path)
         if any(node is other for other in self.open):

@@ -202,6 +202,8 @@ def test_mappings_may_hold_numpy_values_and_name_keys_without_a_file() -> None:
         ("seed", "--set seed", "must be KEY=VALUE"),
         ("seed=", "--set seed", "has no value"),
         ("a..b=1", "--set a..b=1", "must be KEY=VALUE"),
+        (f"{'a.' * 100}a=1", f"--set {'a.' * 100}a=1", "must be KEY=VALUE"),
+        (f"start[{'9' * 5000}]=1", f"--set start[{'9' * 5000}]=1", "must be KEY=VALUE"),
         ("seed=[1", "--set seed", "is not YAML"),
         ("name.x=1", "--set name.x", "cannot be set: name is 'small', no section"),
         ("checkpoint={keep: 1, keep: 2}", "--set checkpoint:checkpoint.keep", "is given twice"),

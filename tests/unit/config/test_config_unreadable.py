@@ -97,6 +97,24 @@ def test_a_mapping_is_looked_at_in_the_same_way() -> None:
     assert str(caught.value.problems[0]) == rf"name: is 'a\ud800', {HALF}"
 
 
+def test_a_mapping_that_holds_itself_is_nested_too_deeply() -> None:
+    options: dict[str, object] = {}
+    options["again"] = options
+    with pytest.raises(ConfigError) as caught:
+        config_from_mapping({"objective": {"options": options}})
+    assert str(caught.value) == "objective: is nested too deeply: at most 100 levels are read"
+
+
+@pytest.mark.parametrize(
+    ("choices", "same"),
+    [("[a, b, a]", "[2]: is 'a'"), ("[1, 2, 1.0]", "[2]: is 1.0, which equals 1"), ("[2020-01-01, 2020-01-01]",
+     "[1]: is '2020-01-01'")],
+)  # fmt: skip
+def test_equal_choices_are_named_once(load: Callable[..., Config], choices: str, same: str) -> None:
+    found = problems(load, SMALL.replace("[a, b]", choices))
+    assert found == [f"5:parameters.k.choices{same}: already choice 1; choices must differ"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
