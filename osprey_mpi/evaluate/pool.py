@@ -235,9 +235,9 @@ class ProcessEvaluator:
         self._seen = running
         if not child.is_ready and now_s - child.started_s > START_LIMIT_S:
             child.kill()
-        if running != seen:
+        if running != seen or not child.is_ready:
             self._still_since_s = now_s
-        elif running.since_s == 0.0 and child.is_ready and self._chunks and now_s - self._still_since_s > DEAF_S:
+        elif running.since_s == 0.0 and self._chunks and now_s - self._still_since_s > DEAF_S:
             _log.warning("its child process has not begun with what it was given %g s ago and is replaced", DEAF_S)
             child.kill()
         # Two equal looks: one alone might catch the child between two writes.

@@ -212,6 +212,19 @@ def test_a_child_that_no_longer_hears_its_rank_is_replaced(rig, monkeypatch, cap
     assert r.run(points(0.125), first=4).costs == [0.125]
 
 
+def test_a_child_that_takes_long_to_import_hears_its_rank(rig, monkeypatch, caplog):
+    monkeypatch.setattr(pool, "DEAF_S", 0.3)
+    source = """
+        import os, time
+        time.sleep(1.0)
+        def f(p):
+            if p["x"] == 1.0: os._exit(1)
+            return p["x"]
+    """
+    got = rig(source).run(points(0.5, 1.0, 0.25, 1.0, 0.75))
+    assert got.status == [OK, FAILED, OK, FAILED, OK] and "has not begun" not in caplog.text
+
+
 def test_the_child_dies_with_its_rank(tmp_path, processes):
     (tmp_path / "user.py").write_text("import time\ndef f(p):\n    while True: pass\n")
     script = f"""
