@@ -182,7 +182,7 @@ class Child:
     def _receive(self, wait: bool) -> bool:
         """Take what the rank has sent; False at the end of the pipe."""
         with self._reading:  # threads of an objective may look at the same time, and one may outlive its evaluation
-            return self._taken(wait)
+            return bool(self._chunks and wait) or self._taken(wait)  # one that did may have taken what we wait for
 
     def _taken(self, wait: bool) -> bool:
         if not select.select([self._control], [], [], None if wait else 0.0)[0]:
