@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from osprey_mpi.comm.mail import IDLE_S, Tag
 from osprey_mpi.comm.startup import World, break_off
+from osprey_mpi.comm.watch import Watch
 from osprey_mpi.errors import ExitCode, RunLost
 from osprey_mpi.words import ranks_named
 
@@ -39,7 +39,7 @@ def await_code(world: World, is_orphan: Callable[[], bool]) -> int:
     return int(code[0])
 
 
-class OrphanWatch:
+class OrphanWatch(Watch):
     """End this process with exit code 75 once its launcher has been gone for ORPHAN_S within a block.
 
     For the ranks of a group: in user code, or in a collective that a lost rank will not enter, they see neither
@@ -47,21 +47,15 @@ class OrphanWatch:
     """
 
     def __init__(self, is_orphan: Callable[[], bool], say: Callable[[str], None]) -> None:
+        super().__init__()
         self._is_orphan, self._say = is_orphan, say
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Look for the launcher, then give the run its time to stop."""
         while not self._is_orphan():
-            if self._is_over.wait(ORPHAN_LOOK_S):
+            if self.is_over(ORPHAN_LOOK_S):
                 return
-        if self._is_over.wait(ORPHAN_S):
+        if self.is_over(ORPHAN_S):
             return
         with contextlib.suppress(Exception):  # of a terminal that went with the launcher
             self._say(f"this rank ends: the launcher is gone, and its group has worked on for {ORPHAN_S:g} s")

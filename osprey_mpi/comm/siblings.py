@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping
 
 from osprey_mpi.comm.launcher import SPEAK_S
+from osprey_mpi.comm.watch import Watch
 from osprey_mpi.errors import ExitCode
 from osprey_mpi.processes import environments
 from osprey_mpi.words import ranks_named
@@ -18,7 +18,7 @@ GONE_LOOKS = 3  # in a row without it: a process that becomes another one has no
 _JOB, _RANK = "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK"
 
 
-class SiblingWatch:
+class SiblingWatch(Watch):
     """End this process with exit code 75 when a rank that Open MPI has started on this host ends meanwhile.
 
     Where MPI outlives lost ranks the launcher ends nobody else then, and MPI waits for ever; the next launch may have
@@ -27,16 +27,9 @@ class SiblingWatch:
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        super().__init__()
         self._job, self._rank = environ.get(_JOB), int(environ.get(_RANK, "0"))
         self._seen: set[int] = set()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
 
     def lost(self) -> set[int]:
         """Return the ranks that were there at an earlier look, and are not now."""
@@ -45,12 +38,13 @@ class SiblingWatch:
         self._seen |= living
         return self._seen - living
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Look until a rank that was there is gone for good."""
         n_looks, lost = 0, set[int]()
         while n_looks < GONE_LOOKS:
             lost = self.lost()
             n_looks = n_looks + 1 if lost else 0
-            if self._is_over.wait(LOOK_S):
+            if self.is_over(LOOK_S):
                 return
         if self._rank == min(self._seen - lost):
             text = "ended before MPI had started on all ranks: nothing is lost, start it again"

@@ -68,6 +68,7 @@ class BatchCall(Protocol):
 
     rows_per_call: int
     sliceable: bool  # rows do not know of each other: a call may be cut anywhere
+    feasible_only: bool  # it is not for points that break the config's constraints
 
     def __call__(self, values: Array, first: int) -> Costs:
         """Evaluate; `first` is the id of the first row."""
@@ -78,6 +79,7 @@ class BuiltinCall:
     """Call a built-in on as many rows as stay in the cache (CPU) or fill the device (GPU)."""
 
     sliceable = True
+    feasible_only = False  # a built-in has a cost everywhere
 
     def __init__(self, config: Any, device: Device, n_columns: int) -> None:
         objective, arrays = config.objective, Arrays(device.xp, device.chunk_bytes)
@@ -94,6 +96,7 @@ class PythonCall:
     """Call the user's function with one array per parameter: (n,) for a scalar, (n, size) for an array parameter."""
 
     sliceable = False
+    feasible_only = True
 
     def __init__(
         self,

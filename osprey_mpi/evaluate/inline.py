@@ -180,13 +180,12 @@ class InlineEvaluator:
         job.row = stop
 
     def _answer(self, call: BatchCall, values: Array, first: int) -> Costs:
-        """Call the objective; a Python function only for the points that keep the config's constraints."""
+        """Call the objective, for the points that it is for."""
         n, device, xp = len(values), self._device, self._device.xp
         if not self._space.constraints:
             return guarded(call, values, range(first, first + n), self._retries, device)
         costs, violations = np.full(n, np.nan), device.to_host(self._space.violation(values, xp))
-        is_builtin = self._config.objective.builtin is not None
-        rows = np.arange(n) if is_builtin else np.flatnonzero(violations == 0)
+        rows = np.flatnonzero(violations == 0) if call.feasible_only else np.arange(n)
         if len(rows) == 0:
             return Costs(costs, violations)
         called = values if len(rows) == n else xp.take(values, xp.asarray(rows), axis=0)
