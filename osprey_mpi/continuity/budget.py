@@ -38,9 +38,11 @@ class BudgetRule:
             return Reason.EVALUATIONS
         if self.stagnation is not None and tally.n_evaluations - tally.n_at_best >= self.stagnation:
             return Reason.STAGNATION
-        if self.walltime_s is not None and elapsed_s >= self.walltime_s:
-            return Reason.WALLTIME
-        return None
+        return Reason.WALLTIME if self.is_late(elapsed_s) else None
+
+    def is_late(self, elapsed_s: float) -> bool:
+        """Tell whether the time of this life is over."""
+        return self.walltime_s is not None and elapsed_s >= self.walltime_s
 
     def resumable(self, reason: Reason) -> bool:
         """Tell whether the run stopped short of its budget, so that a batch system should start it again."""

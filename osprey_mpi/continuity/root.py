@@ -72,7 +72,7 @@ from osprey_mpi.continuity.messages import (
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.tally import Tally
 from osprey_mpi.errors import ExitCode
-from osprey_mpi.words import ranks_named
+from osprey_mpi.words import counted, ranks_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +201,14 @@ class Root(Collector):
         return [Send(leader, Role.LEADER, self._best) for leader in leaders]
 
     def _judge_budget(self, now: float) -> list[Action]:
-        if self.phase is not Phase.RUNNING or self.redo.missing.n:
+        """Stop once the budget is used; what is to be done again is, whatever the budget says but of time."""
+        if self.phase is not Phase.RUNNING:
             return []
-        reason = self.settings.budget.verdict(self.tally, now - self._began)
+        elapsed_s, budget = now - self._began, self.settings.budget
+        if self.redo.missing.n:
+            reason = Reason.WALLTIME if budget.is_late(elapsed_s) else None
+        else:
+            reason = budget.verdict(self.tally, elapsed_s)
         return self._stop(reason, now, reason.value) if reason is not None else []
 
     def _lease(self) -> list[Action]:
@@ -281,6 +286,9 @@ class Root(Collector):
         self.phase, self.reason, self.detail = Phase.STOPPING, reason, detail
         self._leave_by = now + self.settings.leave_s
         actions: list[Action] = [Log(f"stopping: {detail}")]
+        if n_left := self.redo.missing.n:
+            left = f"{counted(n_left, 'evaluation')} of --retry will not have been done again"
+            actions.append(Log(f"{left}: resume with it once more", warning=True))
         self.exit_code = self._judge_end()
         if reason is Reason.SIGNAL:
             actions += self._append(now)

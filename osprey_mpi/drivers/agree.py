@@ -24,8 +24,7 @@ def launched(*, keep: bool = False) -> Iterator[World]:
     """
     world = startup.start(keep=keep)
     try:
-        with limits_named():
-            yield world
+        yield world
     except RunLost:
         raise  # there is nobody left to end MPI with
     except OspreyError as error:

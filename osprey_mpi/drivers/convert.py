@@ -22,11 +22,14 @@ def task_of(action: Evaluate) -> Task:
     )
 
 
-def event_of(item: Outcome | Progress, orders: dict[int, Order]) -> Evaluated | Reported:
-    """Return the event of what an evaluator gave; `orders` finds the order of its task by first id."""
-    if isinstance(item, Progress):
-        return Reported(item.id, item.step, item.value)
+def reported(item: Progress) -> Reported:
+    """Return the event of an intermediate value."""
+    return Reported(item.id, item.step, item.value)
+
+
+def evaluated(item: Outcome, order: Order) -> Evaluated:
+    """Return the event of what became of rows of an order."""
     return Evaluated(
-        orders[item.task.first], item.task.generation, item.row_start, item.row_stop, item.records, item.values,
+        order, item.task.generation, item.row_start, item.row_stop, item.records, item.values,
         item.positions, item.costs, item.violations, item.elapsed_s, item.survivors, item.reasons,
     )  # fmt: skip

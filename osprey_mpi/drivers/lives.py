@@ -26,6 +26,7 @@ from osprey_mpi.continuity.codec import decode
 from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.drivers.agree import launched, on_root
 from osprey_mpi.drivers.hosts import limit_threads
+from osprey_mpi.drivers.limits import limits_named
 from osprey_mpi.drivers.opening import Opened, open_run
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.past import Past
@@ -42,11 +43,12 @@ JOIN_S = 30.0  # that the survivors have to join the new root: it may be ending 
 
 @dataclass(frozen=True, slots=True)
 class Charter:
-    """Hold what the root tells all ranks at the start."""
+    """Hold what the root tells all ranks at the start. replaces: when a run began whose place this one takes."""
 
     config_json: str
     out: str
     life: int
+    replaces: float | None
 
 
 def run_session(request: Request) -> RunResult:
@@ -61,7 +63,8 @@ def run_session(request: Request) -> RunResult:
         try:
             while True:
                 try:
-                    return _live(world, request, signals, past)
+                    with limits_named():
+                        return _live(world, request, signals, past)
                 except MembersLost:
                     world = regroup(world, max(past.limit_s, JOIN_S))
                     request = _going_on(request, past)
@@ -79,8 +82,10 @@ def run_session(request: Request) -> RunResult:
 
 def _going_on(request: Request, past: Past) -> Request:
     """Return what the ranks that are left are to do: what was asked for, or to go on with what has begun of it."""
-    if past.out is None or not (past.out / "run.json").exists():
-        return request
+    from osprey_mpi.storage.folder import RunFolder
+
+    if past.out is None or RunFolder.began(past.out) in (None, past.replaces):
+        return replace(request, lock_wait_s=LOCK_WAIT_S)
     if request.retry and past.has_begun:
         past.warnings.append("what --retry had left is not done again now: resume with it once more")
     return replace(
@@ -94,7 +99,7 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
     opened = on_root(world, lambda: _open(world, request, past))
     try:
         charter = broadcast(world, None if opened is None else _charter(opened))
-        past.out, past.newest_life = Path(charter.out), charter.life
+        past.out, past.newest_life, past.replaces = Path(charter.out), charter.life, charter.replaces
         _hand_over(world, opened, past)
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
@@ -131,7 +136,7 @@ def _refuse_left_out(world: World, past: Past, newest_life: int) -> None:
 
 
 def _charter(opened: Opened) -> Charter:
-    return Charter(opened.config.to_json(), str(opened.path), opened.life)
+    return Charter(opened.config.to_json(), str(opened.path), opened.life, opened.replaces)
 
 
 def _hand_over(world: World, opened: Opened | None, past: Past) -> None:

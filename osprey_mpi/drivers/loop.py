@@ -43,10 +43,10 @@ from osprey_mpi.continuity.events import (
 )  # fmt: skip
 from osprey_mpi.continuity.messages import Message, Order, Role
 from osprey_mpi.continuity.records import Status
-from osprey_mpi.drivers.convert import event_of, task_of
+from osprey_mpi.drivers.convert import evaluated, reported, task_of
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.objective import name_parameters
-from osprey_mpi.evaluate.task import Evaluator
+from osprey_mpi.evaluate.task import Evaluator, Progress
 
 Floats = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ class Loop:
         ]
         self._on_warning, self._describe = on_warning, describe
         self._local: deque[tuple[Role, Message]] = deque()
-        self._orders = {order.first: order for order in orders}
+        self._orders = deque(orders)  # what the evaluator holds, in its order; one may be there twice
         self._poller = select.poll()
         for fileno in self._bell.filenos():
             self._poller.register(fileno, select.POLLIN)
@@ -179,11 +179,13 @@ class Loop:
         self._watched_at = now
         items = evaluator.poll()
         for item in items:
-            event = event_of(item, self._orders)
-            if isinstance(event, Evaluated):
-                self._note_reasons(event)
-                if event.row_stop >= event.order.row_stop:
-                    del self._orders[event.order.first]
+            if isinstance(item, Progress):
+                self._give(Role.WORKER, reported(item), now)
+                continue
+            event = evaluated(item, self._orders[0])
+            self._note_reasons(event)
+            if event.row_stop >= event.order.row_stop:
+                self._orders.popleft()
             self._give(Role.WORKER, event, now)
         return bool(items)
 
@@ -225,7 +227,7 @@ class Loop:
                 self.channel.send(rank, int(role), encode(message))
             case Evaluate(order):
                 assert self.evaluator is not None
-                self._orders[order.first] = order
+                self._orders.append(order)
                 self.evaluator.submit(task_of(action))
                 self._watch()
                 if self._is_constrained:  # it may be done already: nothing is called for a point that breaks one

@@ -39,12 +39,14 @@ class Opened:
     """Hold an open run. snapshots: flock number -> arrays; notes, warnings: what the user should know.
 
     folder: None for a new run until `claim`: nothing is made, or overwritten, for an objective that cannot be loaded.
+    replaces: when the run began that a new one takes the place of.
     """
 
     path: Path
     folder: RunFolder | None
     config: Config
     overwrite: bool = False
+    replaces: float | None = None
     tally: Tally = field(default_factory=Tally)
     best: Best | None = None
     snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
@@ -117,7 +119,8 @@ def open_run(request: Request) -> Opened:
     with naming_key(config, path):
         RunFolder.refuse_used(path, request.overwrite)
     space = Space(config.parameters, config.constraints)
-    return Opened(path, None, config, request.overwrite, warnings=constraint_notes(config, space))
+    replaces = RunFolder.began(path) if request.overwrite else None
+    return Opened(path, None, config, request.overwrite, replaces, warnings=constraint_notes(config, space))
 
 
 def _reopen(request: Request) -> Opened:

@@ -104,6 +104,14 @@ class RunFolder:
         path = _existing(path)
         return cls(path, _newest_life(path), None)
 
+    @classmethod
+    def began(cls, path: Path) -> float | None:
+        """Return when the run in a folder first started: no two have the same; None where none can be read."""
+        try:
+            return cls.peek(path).started_unix_s
+        except UsageError:
+            return None
+
     def close(self) -> None:
         """Give the folder free."""
         if self._lock is not None:

@@ -70,7 +70,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._marks: list[str] = []  # of our launches, the newest last
         # A run in the folder that is to be replaced is not ours.
-        self._replaced = None if spec.first == spec.resume else _identity(spec.folder)
+        self._replaced = None if spec.first == spec.resume else RunFolder.began(spec.folder)
         self._before = _launch_of(spec.folder)
         self._n_asked = 0
 
@@ -141,7 +141,7 @@ class Supervisor:
             time.sleep(LOOK_S)
 
     def _has_run(self) -> bool:
-        return _identity(self._spec.folder) not in (None, self._replaced)
+        return RunFolder.began(self._spec.folder) not in (None, self._replaced)
 
     def _look(self, code: int) -> Ended:
         """Look at the run's files once nobody of this launch is left. Raises EnvironmentFault if it is not ours now."""
@@ -180,14 +180,6 @@ def wait_until_free(folder: RunFolder, limit_s: float) -> bool:
 def _launch_of(folder: Path) -> str:
     """Return the mark of the launch that took a folder last, '' where there is none."""
     return str(read_holder(folder / ".lock").get("launch", ""))
-
-
-def _identity(folder: Path) -> float | None:
-    """Return when the run in a folder first started, None where there is none."""
-    try:
-        return RunFolder.peek(folder).started_unix_s
-    except UsageError:
-        return None
 
 
 def evaluations_done(folder: Path, environ: Mapping[str, str]) -> int:

@@ -40,6 +40,22 @@ def test_a_rank_that_hangs_costs_its_evaluation_not_the_run(case: Problem) -> No
     assert done.rc == 0, done
 
 
+@pytest.mark.slow
+def test_a_rank_that_is_back_may_be_given_what_it_is_at(case: Problem) -> None:
+    """It is given up while its child process evaluates; back again it gets the evaluation that it had."""
+    case.write("import time\ndef f(p):\n    time.sleep(5)\n    return p['x'] ** 2", BASE.replace("8}", "4}") + IMPATIENT)
+    with case.start(2) as running:
+        case.wait_until(running, lambda status: status["state"] == "running")
+        stopped = next(pid for pid in running.ranks() if pid != case.status()["pid"])
+        time.sleep(1.0)
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(3.0)
+        os.kill(stopped, signal.SIGCONT)
+        done = running.wait(40)
+    assert (done.rc, done.json()["n_evaluations"]) == (0, 4), done.stderr
+    assert "is lost" in done.stderr and case.columns("status")["id"].tolist() == [0, 1, 2, 3]
+
+
 def test_a_rank_that_is_killed_ends_the_launch_resumable(case: Problem) -> None:
     """Without fault tolerance the launcher ends all ranks; a resume goes on with what is on disk."""
     case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 4000"))

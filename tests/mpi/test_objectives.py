@@ -83,6 +83,17 @@ def test_what_is_printed_in_the_rank_itself_goes_to_stderr(where: str, case: Pro
     assert done.stderr.count("said\n") == (16 if where == "ranks: 2" else 8)
 
 
+def test_a_child_that_cannot_be_replaced_ends_the_run_with_a_sentence(case: Problem) -> None:
+    """The objective takes its rank's right to open files, and its own process ends."""
+    case.write(
+        "import os, resource\ndef f(p):\n    resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (4, 4))\n"
+        "    os._exit(1)\n"
+    )
+    done = case.run(2)
+    assert (done.rc, done.stdout) == (4, ""), done
+    assert "Too many open files (errno 24)" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 def test_on_failure_stop(case: Problem) -> None:
     """The run stops with the reason and 3, so that no batch system starts it again; mended, it can be resumed."""
     code = "def f(p, context):\n    if context.id == 6:\n        raise ValueError('boiler too hot')\n    return p['x']"

@@ -53,10 +53,11 @@ class Driver:
     """A root with leaders 1 and 2, its clock, and one sender for each leader."""
 
     def __init__(
-        self, evaluations: int | None = 100, *, exact: bool = False, interval_s: float | None = 5.0, **options: Any
-    ) -> None:
+        self, evaluations: int | None = 100, *, exact: bool = False, interval_s: float | None = 5.0,
+        walltime_s: float | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         settings = RootSettings(
-            BudgetRule(evaluations), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=interval_s
+            BudgetRule(evaluations, walltime_s), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=interval_s
         )
         self.root = Root(0, [1] if exact else [1, 2], settings, 0.0, **options)
         self.senders = {1: Sender(1, 2, 2), 2: Sender(1, 2, 2)}
@@ -346,3 +347,14 @@ def test_repetitions_keep_a_run_open_that_has_spent_its_budget() -> None:
     assert lease.ranges.tolist() == [[1, 2]] and lease.attempt == 1
     drive(delta_of(drive.senders[1], piece(1), records=record(1, attempt=1)))
     assert drive.root.reason is Reason.EVALUATIONS
+
+
+def test_time_ends_a_run_whatever_is_to_be_done_again() -> None:
+    redo = Redo(np.array([1]), np.zeros((1, 2)), 1)
+    drive = Driver(2, tally=Tally(IdRanges([(0, 2)])), redo=redo, walltime_s=3.0)
+    drive.wait(2.9)
+    assert drive.root.phase is Phase.RUNNING
+    actions = drive.wait(0.2)
+    assert drive.root.reason is Reason.WALLTIME and drive.root.exit_code == 75
+    left = "1 evaluation of --retry will not have been done again: resume with it once more"
+    assert [log.text for log in _kinds(actions, Log) if log.warning] == [left]

@@ -88,6 +88,20 @@ def test_a_run_whose_root_was_lost_before_it_made_the_folder_begins(tmp_path: Pa
     assert (opened.path, opened.life, opened.folder) == (tmp_path / "run", 1, None)
 
 
+def test_a_run_that_is_to_be_replaced_is_not_gone_on_with(tmp_path: Path) -> None:
+    """A rank was lost before the new run had taken the place of the old one."""
+    RunFolder.create(tmp_path / "run", CONFIG).close()
+    request = Request(load=lambda: CONFIG, out=tmp_path / "run", overwrite=True)
+    opened = open_run(request)
+    past = Past(out=opened.path, newest_life=1, replaces=opened.replaces)
+    again = lives._going_on(request, past)
+    assert (again.overwrite, again.resume, again.load) == (True, None, request.load)
+    opened.claim()
+    opened.close()
+    going_on = lives._going_on(again, past)
+    assert (going_on.overwrite, going_on.resume, going_on.load) == (False, tmp_path / "run", None)
+
+
 def test_a_rank_that_was_left_out_leaves_before_it_touches_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
