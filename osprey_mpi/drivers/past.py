@@ -35,9 +35,9 @@ class Past:
     """Hold what a rank keeps from one life of the run to the next of the same launch.
 
     out: the run's folder, once it is known. replaces: when the run there began whose place this one takes. newest_life:
-    of the run that this rank may have a part in, 0 before any. has_begun: evaluations have, in this launch. limit_s: how
-    long the root waits for other ranks. held: encoded deltas that nobody had called durable. warnings: for the user, in
-    the next life. began: when the launch did, for its budget of time.
+    of the run that this rank may have a part in, 0 before any. has_begun: evaluations have, in this launch. limit_s:
+    how long the root waits for other ranks. held: encoded deltas that nobody had called durable. warnings: for the
+    user, in the next life. began: when the launch did, for its budget of time.
     """
 
     out: Path | None = None

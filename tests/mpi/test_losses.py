@@ -43,7 +43,8 @@ def test_a_rank_that_hangs_costs_its_evaluation_not_the_run(case: Problem) -> No
 @pytest.mark.slow
 def test_a_rank_that_is_back_may_be_given_what_it_is_at(case: Problem) -> None:
     """It is given up while its child process evaluates; back again it gets the evaluation that it had."""
-    case.write("import time\ndef f(p):\n    time.sleep(5)\n    return p['x'] ** 2", BASE.replace("8}", "4}") + IMPATIENT)
+    slow = "import time\ndef f(p):\n    time.sleep(5)\n    return p['x'] ** 2"
+    case.write(slow, BASE.replace("8}", "4}") + IMPATIENT)
     with case.start(2) as running:
         case.wait_until(running, lambda status: status["state"] == "running")
         stopped = next(pid for pid in running.ranks() if pid != case.status()["pid"])

@@ -57,8 +57,9 @@ class Driver:
         walltime_s: float | None = None, **options: Any,
     ) -> None:  # fmt: skip
         settings = RootSettings(
-            BudgetRule(evaluations, walltime_s), 2, exact, suspect_after_s=2.0, lost_after_s=10.0, checkpoint_interval_s=interval_s
-        )
+            BudgetRule(evaluations, walltime_s), 2, exact, suspect_after_s=2.0, lost_after_s=10.0,
+            checkpoint_interval_s=interval_s,
+        )  # fmt: skip
         self.root = Root(0, [1] if exact else [1, 2], settings, 0.0, **options)
         self.senders = {1: Sender(1, 2, 2), 2: Sender(1, 2, 2)}
         self.now = 0.0
