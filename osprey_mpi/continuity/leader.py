@@ -312,7 +312,7 @@ class Leader(Collector):
         actions += judged
         if lost:
             actions += self._give_up(lost)
-        if self.sender.load and sendable and self.phase is not Phase.LEFT:
+        if sendable and self.phase is not Phase.LEFT and self.relay.is_due(now, dispatch.hold_s):
             actions.append(self._send_delta())
         if not self.settings.exact:
             self.search.set_parallelism(max(1, dispatch.book.n_rows_out))

@@ -13,6 +13,10 @@ from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.continuity.sender import Sender, parse_reasons
 
 
+# Messages of workers that go up together cost the root hardly more than one does.
+COMPANY = 64
+
+
 @dataclass(slots=True)
 class Relayed:
     """Remember which worker deltas went up in one delta of the leader: {worker: (incarnation, counter)}."""
@@ -32,6 +36,7 @@ class Relay:
         self.sender = sender
         self._relayed: deque[Relayed] = deque()
         self._pending: dict[int, tuple[int, int]] = {}  # worker counters in the load of the next delta
+        self._held_since: float | None = None  # when the load was first seen
 
     def pass_on(self, source: int, delta: Delta, *, admitted: bool) -> None:
         """Put a worker's rows into the next delta to the root; what only the search needs stays here."""
@@ -56,8 +61,17 @@ class Relay:
             self.sender.load.records.append(records)
             self.sender.load.values.append(values)
 
+    def is_due(self, now: float, hold_s: float) -> bool:
+        """Tell whether the next delta should go up: with a new best at once, else in company, or after `hold_s`."""
+        load = self.sender.load
+        if not load:
+            return False
+        self._held_since = now if self._held_since is None else self._held_since
+        return load.captured or len(load.pieces) >= COMPANY or now - self._held_since >= hold_s
+
     def stamp(self) -> Delta:
         """Return the next delta to the root."""
+        self._held_since = None
         delta = self.sender.stamp()
         self._relayed.append(Relayed(delta.counter, self._pending))
         self._pending = {}

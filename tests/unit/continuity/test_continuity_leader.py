@@ -23,6 +23,7 @@ from osprey_mpi.continuity.messages import (
     Want,
 )
 from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.relay import COMPANY
 from osprey_mpi.search.early_stop import MedianRule
 
 
@@ -196,3 +197,26 @@ def test_progress_and_the_median_rule(make_search: Make) -> None:
     assert rule is not None and set(rule._best) == {bad}
     drive.wait(10.2, alive=(1,))
     assert not rule._best, "a lost evaluation is begun anew"
+
+
+def test_beside_other_flocks_rows_wait_for_company_but_news_and_the_last_ones_do_not(make_search: Make) -> None:
+    drive = Driver(make_search(), has_others=True)
+    drive.hello()
+    drive(ids(0, 100))
+
+    def sent_after(cost: float) -> list[float]:
+        """Return when a result went up, in s: a tick each eighth of a second."""
+        drive(drive.finish(1, cost), 1)
+        began, times = drive.now, []
+        while not times and drive.now < began + 1.0:
+            times = [drive.now - began for _ in sends(drive(Tick()), Delta)]
+            drive.now += 0.125
+        return times
+
+    assert sent_after(5.0) == [0.0], "a new best"
+    assert sent_after(6.0) == [0.25]
+    for _ in range(COMPANY):
+        drive(drive.finish(1, 7.0), 1)
+    assert len(sends(drive(Tick()), Delta)) == 1, "as many as save the root anything"
+    drive(Lease(0, 0))
+    assert sent_after(8.0) == [0.0], "the root has no more to give: it waits for the last ones"
