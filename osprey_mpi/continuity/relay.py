@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.continuity.sender import Sender, parse_reasons
 
-
 # Messages of workers that go up together cost the root hardly more than one does.
 COMPANY = 64
 

@@ -1,6 +1,7 @@
 """Compare flocks with one coordinator for all workers: CPU time of rank 0 and of the busiest leader per evaluation.
 
     python tests/bench/flocks.py --workers 16 64 256 1024 4096 --evaluations 40
+    python tests/bench/flocks.py --picture tests/bench/flocks.svg  # needs matplotlib
 
 Runs the real state machines and the real search in simulated time and measures the CPU time that each of them takes
 for what it handles, messages decoded; MPI's own part is not in it. load: share of one core when every worker gives an
@@ -68,7 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", nargs="*", type=int, default=[16, 64, 256, 1024, 4096])
     parser.add_argument("--evaluations", type=int, default=40, help="of each worker")
+    parser.add_argument("--picture", type=Path, help="where to draw the loads")
     a = parser.parse_args()
+    curve: list[list[float]] = []
     print("workers   one coordinator: us an evaluation, load   flocks of 16: rank 0 us, load   busiest leader's load")
     for n_workers in a.workers:
         alone_us, _ = measure(n_workers, n_workers, a.evaluations)
@@ -79,6 +82,27 @@ def main() -> None:
             f"   rank 0: {alone_us / root_us:.1f} x less",
             flush=True,
         )
+        curve.append([n_workers, *loads])
+    if a.picture is not None:
+        draw(a.picture, curve)
+
+
+def draw(path: Path, curve: list[list[float]]) -> None:
+    """Draw the loads over the number of workers; curve: rows of workers and three loads."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "flocks", "font.family": "sans-serif"})
+    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    workers, *loads = zip(*curve, strict=True)
+    for load, label in zip(loads, ("one coordinator", "rank 0 above flocks", "busiest leader of a flock"), strict=True):
+        axes.loglog(workers, load, "o-", label=label, base=2)
+    axes.axhline(1.0, color="grey", linestyle=":")
+    axes.set(xlabel="workers, an evaluation a second each", ylabel="load of a core", xticks=workers)
+    axes.set_yticks([0.001, 0.01, 0.1, 1.0], ["0.1 %", "1 %", "10 %", "100 %"])
+    axes.set_xticks(workers, [str(n) for n in workers])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":
