@@ -82,17 +82,8 @@ class IdRanges:
             result.append((at, stop))
         return result
 
-    def take(self, n: int) -> tuple[int, int]:
-        """Remove and return the lowest run of at most n consecutive ids; (0, 0) when the set is empty."""
-        if not self._starts or n <= 0:
-            return 0, 0
-        start = self._starts[0]
-        stop = min(start + n, self._stops[0])
-        self.remove(start, stop)
-        return start, stop
-
     def first_run(self) -> tuple[int, int]:
-        """Return the lowest range without removing it; (0, 0) when the set is empty."""
+        """Return the lowest range; (0, 0) when the set is empty."""
         return (self._starts[0], self._stops[0]) if self._starts else (0, 0)
 
     @classmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.storage.files import discard, replace, storage_error, sync_folder, temporary, write_all
+from osprey_mpi.storage.files import discard, replace, storage_error, sync_folder, temporary, write_synced
 from osprey_mpi.storage.journal import LIBVER
 
 FORMAT_VERSION = 1
@@ -50,12 +49,7 @@ def write_checkpoint(
     new = temporary(path)
     data = _image(groups, meta)
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            write_all(fd, data, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_synced(new, data)
         existing = checkpoint_paths(folder)
         for number in range(len(existing) - 1, -1, -1):  # a kill between two renames leaves a gap in the numbers only
             existing[number].replace(folder / f"checkpoint-{number + 1}.h5")

@@ -111,16 +111,21 @@ def replace(new: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
+def write_synced(path: Path, data: bytes | memoryview) -> None:
+    """Make the file `path` of `data`, on disk when this returns; its name is durable only after `replace`."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(fd, data, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def write_atomic(path: Path, data: bytes | memoryview) -> None:
     """Replace the content of `path` in one step; raise StorageError and keep the old content otherwise."""
     new = temporary(path)
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            write_all(fd, data, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_synced(new, data)
         replace(new, path)
     except OSError as error:
         discard(new)

@@ -31,15 +31,6 @@ class Ranges(RuleBasedStateMachine):
         self.model -= gone
         assert self.ranges.remove(*ends) == len(gone)
 
-    @rule(n=st.integers(0, 9))
-    def take(self, n: int) -> None:
-        start, stop = self.ranges.take(n)
-        run = []
-        while self.model and len(run) < n and min(self.model) + len(run) in self.model:
-            run.append(min(self.model) + len(run))
-        assert list(range(start, stop)) == run
-        self.model -= set(run)
-
     @rule(ends=ENDS)
     def look(self, ends: tuple[int, int]) -> None:
         inside = {id for part in self.ranges.overlap(*ends) for id in range(*part)}
