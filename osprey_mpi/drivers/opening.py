@@ -172,7 +172,7 @@ def _edits(path: Path, config: Config) -> list[str]:
 
 
 def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
-    from osprey_mpi.storage.checkpoint import load_checkpoint, skipped_checkpoints
+    from osprey_mpi.storage.checkpoint import load_checkpoint
     from osprey_mpi.storage.rows import read_run
 
     space = Space(config.parameters, config.constraints)
@@ -190,15 +190,13 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     best = opened.tally.best
     if best.id >= 0:
         opened.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
-    loaded = load_checkpoint(folder.path)
-    if loaded is None:
-        opened.warnings += skipped_checkpoints(folder.path)
+    checkpoint, notes = load_checkpoint(folder.path)
+    opened.warnings += notes
+    if checkpoint is None:
         opened.notes.append("no checkpoint to go on from: the search starts afresh, what was evaluated counts")
     else:
-        groups, _, path, notes = loaded
-        opened.warnings += notes
-        opened.notes.append(f"the search goes on from {path.name}")
-        opened.snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in groups.items()}
+        opened.notes.append(f"the search goes on from {checkpoint.path.name}")
+        opened.snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in checkpoint.groups.items()}
     status, _ = folder.observe()
     opened.wall_before_s = 0.0 if status is None else status.wall_s
     opened.redo = redo_of(rows, space, request.retry)

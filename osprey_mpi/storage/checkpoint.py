@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,29 +64,30 @@ def write_checkpoint(
     return path
 
 
-def load_checkpoint(folder: Path) -> tuple[Groups, Meta, Path, list[str]] | None:
-    """Return (groups, meta, path, notes) of the newest checkpoint that verifies, or None where there is none.
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Hold a state of the search, as it was read from `path`."""
 
-    `notes` names each newer one that was skipped and why.
-    """
+    groups: Groups
+    meta: Meta
+    path: Path
+
+
+def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that verifies, None where none does, and why each newer one was skipped."""
     notes: list[str] = []
     for path in checkpoint_paths(folder):
         loaded = _verified(path)
-        if not isinstance(loaded, str):
-            return *loaded, path, notes
+        if isinstance(loaded, Checkpoint):
+            return loaded, notes
         notes.append(loaded)
-    return None
+    return None, notes
 
 
-def skipped_checkpoints(folder: Path) -> list[str]:
-    """Return why each checkpoint in `folder` that does not verify cannot be used."""
-    return [loaded for path in checkpoint_paths(folder) if isinstance(loaded := _verified(path), str)]
-
-
-def _verified(path: Path) -> tuple[Groups, Meta] | str:
-    """Return the content of a checkpoint, or the sentence that says why it has none."""
+def _verified(path: Path) -> Checkpoint | str:
+    """Return a checkpoint, or the sentence that says why it is none."""
     try:
-        return _load(path.read_bytes())
+        return Checkpoint(*_load(path.read_bytes()), path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         return f"{path} is skipped: {error}"
 

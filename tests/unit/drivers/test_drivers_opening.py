@@ -15,6 +15,7 @@ from osprey_mpi.drivers.opening import open_run
 from osprey_mpi.drivers.request import Request
 from osprey_mpi.errors import ConfigError, UsageError
 from osprey_mpi.search.space import Space
+from osprey_mpi.storage import checkpoint
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
 
@@ -97,6 +98,19 @@ def test_an_edited_config_of_a_run_has_no_effect_and_that_is_said(tmp_path: Path
     opened = open_run(Request(resume=tmp_path / "run", max_evaluations=20))
     opened.close()
     assert (opened.warnings, opened.config.budget.evaluations) == ([], 20)
+
+
+def test_checkpoints_that_are_torn_are_named_and_read_once(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = make_run(evaluations=9), []
+    for name in ("checkpoint.h5", "checkpoint-1.h5"):
+        (path / name).write_bytes(name.encode())
+    verify = checkpoint._verified
+    monkeypatch.setattr(checkpoint, "_verified", lambda file: [read.append(file.name), verify(file)][1])
+    opened = open_run(Request(resume=path))
+    opened.close()
+    torn = "is skipped: its first 512 bytes are damaged"
+    assert opened.warnings == [f"{path / 'checkpoint.h5'} {torn}", f"{path / 'checkpoint-1.h5'} {torn}"]
+    assert read == ["checkpoint.h5", "checkpoint-1.h5"] and opened.notes == [GOES_ON]
 
 
 def test_a_retry_of_nothing_in_a_run_that_goes_on_says_both(make_run: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from osprey_mpi.errors import StorageError
 from osprey_mpi.storage import files
-from osprey_mpi.storage.checkpoint import checkpoint_paths, load_checkpoint, skipped_checkpoints, write_checkpoint
+from osprey_mpi.storage.checkpoint import checkpoint_paths, load_checkpoint, write_checkpoint
 
 STATE = {
     "flock-0": {
@@ -35,15 +35,14 @@ META = {"n": 2**63 + 1, "cost": 0.1, "worst": float("inf"), "name": "ü" * 100_0
 
 def test_what_is_written_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, STATE, META)
-    loaded = load_checkpoint(tmp_path)
+    loaded, notes = load_checkpoint(tmp_path)
     assert loaded is not None
-    groups, meta, path, notes = loaded
-    assert meta == META and path == tmp_path / "checkpoint.h5" and notes == []
-    assert groups.keys() == STATE.keys()
+    assert loaded.meta == META and loaded.path == tmp_path / "checkpoint.h5" and notes == []
+    assert loaded.groups.keys() == STATE.keys()
     for name, arrays in STATE.items():
-        assert groups[name].keys() == arrays.keys()
+        assert loaded.groups[name].keys() == arrays.keys()
         for key, array in arrays.items():
-            found = groups[name][key]
+            found = loaded.groups[name][key]
             assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
 
 
@@ -59,10 +58,10 @@ def test_the_newest_few_are_kept(tmp_path: Path) -> None:
     assert names == ["checkpoint.h5", "checkpoint-1.h5", "checkpoint-2.h5"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
     for n in (4, 3, 2):
-        loaded = load_checkpoint(tmp_path)
-        assert loaded is not None and loaded[1] == {"n": n}
-        loaded[2].unlink()
-    assert load_checkpoint(tmp_path) is None
+        loaded, _ = load_checkpoint(tmp_path)
+        assert loaded is not None and loaded.meta == {"n": n}
+        loaded.path.unlink()
+    assert load_checkpoint(tmp_path) == (None, [])
     write_checkpoint(tmp_path, {}, {}, keep=1)
     write_checkpoint(tmp_path, {}, {}, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.h5"]
@@ -92,13 +91,12 @@ def test_a_damaged_newest_gives_way_to_the_one_before(tmp_path: Path, how: str) 
     write_checkpoint(tmp_path, STATE, {"n": 1})
     path = write_checkpoint(tmp_path, STATE, {"n": 2})
     path.write_bytes(damaged(how, path.read_bytes()))
-    loaded = load_checkpoint(tmp_path)
+    loaded, notes = load_checkpoint(tmp_path)
     assert loaded is not None
-    assert loaded[1] == {"n": 1} and loaded[2].name == "checkpoint-1.h5"
-    assert len(loaded[3]) == 1 and loaded[3][0].startswith(f"{path} is skipped: ")
-    assert skipped_checkpoints(tmp_path) == loaded[3]
+    assert loaded.meta == {"n": 1} and loaded.path.name == "checkpoint-1.h5"
+    assert len(notes) == 1 and notes[0].startswith(f"{path} is skipped: ")
     (tmp_path / "checkpoint-1.h5").unlink()
-    assert load_checkpoint(tmp_path) is None and len(skipped_checkpoints(tmp_path)) == 1
+    assert load_checkpoint(tmp_path) == (None, notes)
 
 
 def test_every_bit_counts(tmp_path: Path) -> None:
@@ -110,7 +108,7 @@ def test_every_bit_counts(tmp_path: Path) -> None:
         at = chance.randrange(512, len(data))
         data[at] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
-        assert load_checkpoint(tmp_path) is None, at
+        assert load_checkpoint(tmp_path)[0] is None, at
 
 
 def test_a_failure_half_way_leaves_all_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +121,8 @@ def test_a_failure_half_way_leaves_all_as_they_were(tmp_path: Path, monkeypatch:
     with pytest.raises(StorageError, match="the file server failed"):
         write_checkpoint(tmp_path, {}, {"n": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.h5"]
-    loaded = load_checkpoint(tmp_path)
-    assert loaded is not None and loaded[1] == {"n": 1}
+    loaded, _ = load_checkpoint(tmp_path)
+    assert loaded is not None and loaded.meta == {"n": 1}
 
 
 WRITER = """
@@ -154,9 +152,9 @@ def test_sigkill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None
         writer.send_signal(signal.SIGKILL)
         told = int((first + writer.stdout.read()).split()[-1])
         writer.wait()
-        loaded = load_checkpoint(folder)
-        assert loaded is not None and loaded[3] == []
-        n = loaded[1]["n"]
+        loaded, notes = load_checkpoint(folder)
+        assert loaded is not None and notes == []
+        n = loaded.meta["n"]
         assert n in (told, told + 1)
-        np.testing.assert_array_equal(loaded[0]["flock-0"]["mean"], np.full(20_000, n))
+        np.testing.assert_array_equal(loaded.groups["flock-0"]["mean"], np.full(20_000, n))
         assert len(checkpoint_paths(folder)) <= 3  # the surplus one is deleted by the next

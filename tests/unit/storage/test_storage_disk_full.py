@@ -92,8 +92,8 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(small_disk: Path) -> 
     write_checkpoint(small_disk, {"flock-0": {"mean": np.arange(3.0)}}, {"n": 1})
     with pytest.raises(StorageError, match=r"checkpoint\.h5 cannot be written: No space left.* bytes free"):
         write_checkpoint(small_disk, {"flock-0": {"mean": np.zeros(10**6)}}, {"n": 2})
-    loaded = load_checkpoint(small_disk)
-    assert loaded is not None and loaded[1] == {"n": 1} and loaded[3] == []
+    loaded, notes = load_checkpoint(small_disk)
+    assert loaded is not None and loaded.meta == {"n": 1} and notes == []
     assert [path.name for path in small_disk.iterdir()] == ["checkpoint.h5"]
 
 
