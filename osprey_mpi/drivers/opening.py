@@ -133,18 +133,19 @@ def _reopen(request: Request) -> Opened:
     wanted = None if request.load is None else request.load()
     folder = RunFolder.open(request.resume, request.lock_wait_s)
     try:
-        config = old = folder.config()
+        config = folder.config()
         if wanted is not None:
             if changes := _other_than(config, wanted):
                 raise UsageError(f"{folder.path} cannot be resumed with another config: {'; '.join(changes)}")
             limit = wanted.budget.evaluations
-        if wanted is not None or limit is not None:
+        is_other = (wanted is not None or limit is not None) and limit != config.budget.evaluations
+        if is_other:
             budget = config.budget.model_copy(update={"evaluations": limit})
             config = config.model_copy(update={"budget": budget}).placed(
                 config.base_dir, config.source_text, config.places
             )
         opened = _read_back(folder, config, request)
-        if config is not old:
+        if is_other:
             folder.change_config(config)
         return opened
     except BaseException:

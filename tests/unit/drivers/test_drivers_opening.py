@@ -100,6 +100,25 @@ def test_an_edited_config_of_a_run_has_no_effect_and_that_is_said(tmp_path: Path
     assert (opened.warnings, opened.config.budget.evaluations) == ([], 20)
 
 
+def test_the_former_config_is_kept_where_the_budget_differs_and_only_there(make_run: Any) -> None:
+    """Each regroup opens the run with what the launch was asked for; run.json must not grow by its config."""
+    path = make_run(evaluations=9)
+    config = RunFolder.peek(path).config()
+    longer = config.model_copy(update={"budget": config.budget.model_copy(update={"evaluations": 20})}).placed(
+        config.base_dir, config.source_text, config.places
+    )
+    before = (path / "run.json").read_bytes()
+    for request in ({"max_evaluations": 9}, {"load": lambda: config}, {}):
+        open_run(Request(resume=path, **request)).close()
+        assert (path / "run.json").read_bytes() == before
+    for request in ({"max_evaluations": 20}, {"max_evaluations": 20}, {"load": lambda: longer}):
+        opened = open_run(Request(resume=path, **request))
+        opened.close()
+        assert opened.config.budget.evaluations == RunFolder.peek(path).config().budget.evaluations == 20
+    former = RunFolder.peek(path).run["former_configs"]
+    assert [entry["config"]["config"]["budget"]["evaluations"] for entry in former] == [9]
+
+
 def test_checkpoints_that_are_torn_are_named_and_read_once(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path, read = make_run(evaluations=9), []
     for name in ("checkpoint.h5", "checkpoint-1.h5"):
