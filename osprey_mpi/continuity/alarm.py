@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
 from osprey_mpi.continuity.events import Log
 from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import NO_ID, Status
+from osprey_mpi.continuity.records import NO_ID, NO_ROW, Status
 from osprey_mpi.continuity.sender import parse_reasons
 from osprey_mpi.continuity.tally import Tally
 
@@ -33,9 +31,9 @@ class Alarm:
             self._n_enough = None
             return []
         # Rows that were lost, cut off or stopped early have reasons as well; a failure in a batch may have no row.
-        others = set(delta.records["id"][~np.isin(delta.records["status"], _FAILURES)].tolist())
-        reasons = parse_reasons(delta.reasons)
-        self._kinds.update(reason.partition("\n")[0] for id, reason in reasons.items() if id not in others)
+        for _, attempt, status, text in parse_reasons(delta.reasons):
+            if status in _FAILURES or (attempt, status) == NO_ROW:
+                self._kinds[text.partition("\n")[0]] += 1
         n_failed = self._n_failed() - self._n_before
         if n_failed < self._n_enough:
             return []

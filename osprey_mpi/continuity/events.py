@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.messages import Message, Order, Role, Steer
+from osprey_mpi.continuity.records import RowReason
 
 Floats = NDArray[np.float64]
 
@@ -134,7 +135,7 @@ class Append:
     records: NDArray[Any]
     values: Floats
     blocks: NDArray[Any]
-    reasons: dict[int, str]
+    reasons: list[RowReason]
     elapsed_s: float = 0.0  # that the objective took for these rows
 
 

@@ -62,7 +62,7 @@ from osprey_mpi.continuity.messages import (
     Want,
 )  # fmt: skip
 from osprey_mpi.continuity.orders import OpenOrder
-from osprey_mpi.continuity.records import Status, unfinished
+from osprey_mpi.continuity.records import RowReason, Status, unfinished
 from osprey_mpi.continuity.relay import Relay
 from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.continuity.settings import LeaderSettings
@@ -294,7 +294,7 @@ class Leader(Collector):
         id = entry.order.first + entry.rows_back
         record = unfinished(id, worker, self.flock, entry.order.attempt, Status.LOST)
         self.relay.add_rows(record, np.full((1, self.settings.n_columns), np.nan))
-        self.sender.load.reasons[id] = f"rank {worker} was lost"
+        self.sender.load.reasons.append(RowReason(id, entry.order.attempt, Status.LOST, f"rank {worker} was lost"))
 
     # time
 

@@ -57,7 +57,7 @@ class Delta(Message):
     and best_id are those of its best point so far, whose position travels only when it is new (a capture).
     `checksum` is that of the resulting state: the collector replays the delta and must get the same (the proof of
     continuity).
-    `reasons` is JSON, {id: text}.
+    `reasons` is JSON, a list of [id, attempt, status, text].
     """
 
     incarnation: int

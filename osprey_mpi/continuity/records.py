@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,27 @@ VIEW = np.dtype(
 
 NO_ID = -1  # the id of "nothing yet"
 EXPLICIT = -1  # the generation of a block whose positions were given, not drawn
+
+
+NO_ROW = (-1, 255)  # attempt and status in the reason of an evaluation that failed in a batch and has no row
+
+
+class RowReason(NamedTuple):
+    """Say why a row did not end well. The id does not name the row: what was lost may be done again within a second."""
+
+    id: int
+    attempt: int
+    status: int
+    text: str
+
+
+def reasons_of(texts: Mapping[int, str], records: NDArray[Any]) -> list[RowReason]:
+    """Return texts by id as reasons of rows; records: (n,) RECORD, the rows that there are, each id once."""
+    if not texts:
+        return []
+    rows = {id: (attempt, status) for id, attempt, status in records[["id", "attempt", "status"]].tolist()}
+    found = ((id, rows.get(id, NO_ROW), text) for id, text in texts.items())
+    return [RowReason(id, attempt, status, text) for id, (attempt, status), text in found]
 
 
 def unfinished(id: int, rank: int, flock: int, attempt: int, status: Status) -> NDArray[Any]:

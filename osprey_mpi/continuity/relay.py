@@ -49,8 +49,7 @@ class Relay:
                 pieces["n_costs"] = pieces["n_survivors"] = 0
             load.pieces.append(pieces)
         self.add_rows(delta.records, delta.values)
-        if delta.reasons:
-            load.reasons.update(parse_reasons(delta.reasons))
+        load.reasons += parse_reasons(delta.reasons)
         if delta.position.size:
             self.sender.capture(delta.cost, delta.violation, delta.best_id, delta.position)
 

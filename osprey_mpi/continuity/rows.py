@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import BLOCK, FINAL, RECORD, join
+from osprey_mpi.continuity.records import BLOCK, FINAL, RECORD, RowReason, join
 from osprey_mpi.continuity.sender import parse_reasons
 
 Floats = NDArray[np.float64]
@@ -40,15 +40,13 @@ class RowBuffer:
         """Take in the rows of a delta."""
         self._deltas.append(delta)
 
-    def batch(self) -> tuple[NDArray[Any], Floats, NDArray[Any], dict[int, str]]:
+    def batch(self) -> tuple[NDArray[Any], Floats, NDArray[Any], list[RowReason]]:
         """Return records, values (n, n_columns), blocks, reasons; the same again until written() or put_back()."""
         if not self._out:
             self._out, self._deltas = self._deltas, []
         records = [delta.records for delta in self._out if len(delta.records)]
         values = [delta.values for delta in self._out if len(delta.records)]
-        reasons: dict[int, str] = {}
-        for delta in self._out:
-            reasons.update(parse_reasons(delta.reasons))
+        reasons = [reason for delta in self._out for reason in parse_reasons(delta.reasons)]
         all_records = join(records, np.empty(0, RECORD))
         all_values = join(values, np.empty((0, self._n_columns)))
         return all_records, all_values, self._blocks(all_records), reasons

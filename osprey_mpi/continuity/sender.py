@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.ledger import Account
 from osprey_mpi.continuity.messages import Delta, Farewell, Heartbeat, Message
-from osprey_mpi.continuity.records import PIECE, RECORD, count_rows, join
+from osprey_mpi.continuity.records import PIECE, RECORD, RowReason, count_rows, join
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Load:
     survivor_costs: list[NDArray[np.float64]] = field(default_factory=list)
     survivor_violations: list[NDArray[np.float64]] = field(default_factory=list)
     survivor_latent: list[NDArray[np.float64]] = field(default_factory=list)
-    reasons: dict[int, str] = field(default_factory=dict)
+    reasons: list[RowReason] = field(default_factory=list)
     captured: bool = False
 
     def __bool__(self) -> bool:
@@ -89,7 +89,7 @@ class Sender:
             account.incarnation, account.counter, account.n_evaluations, account.checksum(),
             account.cost, account.violation, account.best_id,
             account.position if load.captured else np.empty(0),
-            reasons=json.dumps({str(id): text for id, text in load.reasons.items()}) if load.reasons else "",
+            reasons=json.dumps(load.reasons) if load.reasons else "",
             **arrays,
         )  # fmt: skip
         self.load = Load(self._n_columns, self._n_dims)
@@ -127,6 +127,6 @@ class Sender:
         assert counters == list(range(self.account.counter - len(counters) + 1, self.account.counter + 1))
 
 
-def parse_reasons(text: str) -> dict[int, str]:
-    """Return the reasons of a delta: {evaluation id: text}."""
-    return {int(id): str(reason) for id, reason in json.loads(text).items()} if text else {}
+def parse_reasons(text: str) -> list[RowReason]:
+    """Return the reasons of a delta."""
+    return [RowReason(*fields) for fields in json.loads(text)] if text else []

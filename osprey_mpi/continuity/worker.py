@@ -53,7 +53,7 @@ from osprey_mpi.continuity.messages import (
     Stop,
     Trouble,
 )  # fmt: skip
-from osprey_mpi.continuity.records import PIECE, Status, unfinished
+from osprey_mpi.continuity.records import PIECE, RowReason, Status, reasons_of, unfinished
 from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.errors import ExitCode
 
@@ -182,15 +182,14 @@ class Worker:
             load.survivor_costs.append(event.costs[survivors[0]])
             load.survivor_violations.append(event.violations[survivors[0]])
             load.survivor_latent.append(survivors[1])
-        load.reasons.update(event.reasons)
+        reasons = reasons_of(event.reasons, event.records)
+        load.reasons += reasons
         self._capture(event)
         actions: list[Action] = []
-        if self.stop_on_failure and event.reasons:
-            stopped = event.records["id"][event.records["status"] == Status.STOPPED].tolist()
-            failures = [(id, reason) for id, reason in event.reasons.items() if id not in stopped]
-            if failures:
-                id, reason = failures[0]
-                actions.append(self._up(Trouble(f"evaluation {id} failed: {reason}", is_failure=1)))
+        if self.stop_on_failure:
+            failure = next((reason for reason in reasons if reason.status != Status.STOPPED), None)
+            if failure is not None:
+                actions.append(self._up(Trouble(f"evaluation {failure.id} failed: {failure.text}", is_failure=1)))
         self.rows_back = event.row_stop
         if event.row_stop >= event.order.row_stop:
             self.given.popleft()
@@ -257,7 +256,7 @@ class Worker:
         id, load = order.first + self.rows_back, self.sender.load
         load.records.append(unfinished(id, self.rank, self.flock, order.attempt, Status.CANCELLED))
         load.values.append(np.full((1, load.n_columns), np.nan))
-        load.reasons[id] = "cut off because the run stopped"
+        load.reasons.append(RowReason(id, order.attempt, Status.CANCELLED, "cut off because the run stopped"))
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.events import Append, Appended, Conclude, Concluded, WriteCheckpoint, WriteStatus
-from osprey_mpi.continuity.records import NO_FAILURES, Status
+from osprey_mpi.continuity.records import NO_FAILURES, RowReason, Status
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.drivers.opening import tally_of
 from osprey_mpi.drivers.outcome import RunResult
@@ -105,13 +105,9 @@ class Desk:
 
     def _show_reasons(self, action: Append) -> None:
         """Tell the user of failed evaluations, the first of each kind: all are in the logs and in results.h5."""
-        if not action.reasons:
-            return
-        no_failures = np.isin(action.records["status"], NO_FAILURES)
-        unshown = set(action.records["id"][no_failures].tolist())
-        for id, reason in action.reasons.items():
+        for id, _, status, reason in action.reasons:
             kind = reason.partition("\n")[0]
-            if id not in unshown and kind not in self._shown_reasons and len(self._shown_reasons) < 100:
+            if status not in NO_FAILURES and kind not in self._shown_reasons and len(self._shown_reasons) < 100:
                 self._shown_reasons.add(kind)
                 self._on_warning(f"evaluation {id}: {reason}")
 
@@ -239,11 +235,12 @@ class Desk:
         return False
 
 
-def part_of(action: Append, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.float64], Any, dict[int, str]]:
+def part_of(action: Append, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.float64], Any, list[RowReason]]:
     """Return rows [start, stop) as `Segment.append` takes them; what belongs to no row goes with the last ones."""
     n = len(action.records)
     if (start, stop) == (0, n):
         return action.records, action.values, action.blocks, action.reasons
-    mine, before = (set(action.records["id"][rows].tolist()) for rows in (slice(start, stop), slice(start)))
-    reasons = {id: text for id, text in action.reasons.items() if id in mine or (stop == n and id not in before)}
+    rows = action.records[["id", "attempt", "status"]].tolist()
+    mine, before = set(rows[start:stop]), set(rows[:start])
+    reasons = [reason for reason in action.reasons if reason[:3] in mine or (stop == n and reason[:3] not in before)]
     return action.records[start:stop], action.values[start:stop], action.blocks if stop == n else None, reasons

@@ -157,7 +157,7 @@ def times(rows: Rows) -> Table:
 
 def failures(rows: Rows, limit: int = 10) -> Table:
     """Return the reasons of failed evaluations, most frequent first, grouped by their first line."""
-    on_purpose = set(rows.records["id"][np.isin(rows.records["status"], NO_FAILURES)].tolist())
+    on_purpose = set(rows.own["id"][np.isin(rows.own["status"], NO_FAILURES)].tolist())
     groups: Counter[str] = Counter()
     examples: dict[str, int] = {}
     for id, text in rows.reasons.items():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.continuity.records import BLOCK, RECORD, Status
+from osprey_mpi.continuity.records import BLOCK, NO_ROW, RECORD, Status
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage import ranges as rg
 from osprey_mpi.storage.reading import read_segments
@@ -32,7 +32,7 @@ class Rows:
     blocks (k,) BLOCK, sorted, disjoint: ids that were done and have no row, or only an open one.
     done (k, 2) [start, stop): ids that have a result, with a row or without; these are the budget spent.
     attempts, attempt_values: all other rows, each distinct (id, attempt, status) once.
-    reasons: id -> why the final row, or the evaluation without a row, did not end well.
+    reasons: id -> why the final row did not end well; of ids in `blocks`, why the evaluation without a row failed.
     best_index: row of the best result in `records`, or None.
     notes: one sentence for each thing that could not be read.
     """
@@ -55,12 +55,16 @@ class Rows:
         return rg.size(self.done)
 
     @property
+    def own(self) -> NDArray[Any]:
+        """Return the records that tell how their ids ended: of an open one in a block, that tells that it was done."""
+        return self.records[~rg.inside(self.records["id"], rg.from_blocks(self.blocks))]
+
+    @property
     def counts(self) -> dict[str, int]:
         """Return how many ids ended in each status; those without a row are ok unless a reason says otherwise."""
-        rowless = rg.from_blocks(self.blocks)
-        own = self.records[~rg.inside(self.records["id"], rowless)]  # a block says of an open row that it was done
-        by_status = np.bincount(own["status"], minlength=len(Status))
+        by_status = np.bincount(self.own["status"], minlength=len(Status))
         counts = {status.name.lower(): int(by_status[status]) for status in Status}
+        rowless = rg.from_blocks(self.blocks)
         n_failed = int(rg.inside(np.fromiter(self.reasons, np.int64, len(self.reasons)), rowless).sum())
         counts["failed"] += n_failed
         counts["ok"] += rg.size(rowless) - n_failed
@@ -162,9 +166,11 @@ def _reasons(parts: list[SegmentData], final: NDArray[Any], rowless: rg.Ranges) 
     for part in parts:
         ids = part.reasons["id"].astype(np.int64)
         at = np.minimum(np.searchsorted(final["id"], ids), max(len(final) - 1, 0))
-        wanted = rg.inside(ids, rowless)
+        is_rowless = rg.inside(ids, rowless)
+        wanted = is_rowless & (part.reasons["status"] == NO_ROW[1])  # why an open row came to nothing is no failure
         if len(final):
-            wanted |= final[["id", "attempt", "status"]][at] == part.reasons[["id", "attempt", "status"]]
+            is_final = final[["id", "attempt", "status"]][at] == part.reasons[["id", "attempt", "status"]]
+            wanted |= is_final & ~is_rowless
         for row in part.reasons[wanted]:
             reasons.setdefault(int(row["id"]), part.reason(row))
     return reasons

@@ -18,11 +18,10 @@ FORMAT = "osprey-mpi segment"
 FORMAT_VERSION = 1
 
 # Why an evaluation did not end well: bytes [start, start + n_bytes) of `text`. attempt and status are those of its row,
-# -1 and 255 where it has none.
+# or NO_ROW where it has none.
 REASON = np.dtype(
     [("id", "<i8"), ("start", "<i8"), ("n_bytes", "<i4"), ("attempt", "<i2"), ("status", "u1"), ("_pad", "u1")]
 )
-NO_ROW = (-1, 255)
 
 MAX_REASON_BYTES = 4096  # a traceback fits; 100,000 evaluations that print their data do not fill the disk
 

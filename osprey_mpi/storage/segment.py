@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.continuity.records import BLOCK, RECORD
+from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage.files import storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.journal import LIBVER, JournaledFile, journal_path
@@ -20,7 +20,6 @@ from osprey_mpi.storage.schema import (
     FORMAT,
     FORMAT_VERSION,
     MAX_REASON_BYTES,
-    NO_ROW,
     REASON,
     STEP,
     chunk_rows,
@@ -53,19 +52,19 @@ class Segment:
         records: NDArray[Any],
         values: NDArray[np.float64],
         blocks: NDArray[Any] | None = None,
-        reasons: Mapping[int, str] | None = None,
+        reasons: Sequence[RowReason] = (),
     ) -> None:
         """Append rows and return once they are on disk.
 
         records: (n,) RECORD; values: (n, n_columns); blocks: (k,) BLOCK, ids that were done without a row;
-        reasons: id -> text for ids that did not end well.
+        reasons: of rows, and of evaluations without a row, that did not end well.
         Raises StorageError, the segment being as it was before: the same append can be repeated later.
         """
         assert values.shape == (len(records), self.n_columns), "one value row for each record"
         blocks = np.empty(0, BLOCK) if blocks is None else blocks
         if not (len(records) or len(blocks) or reasons):
             return
-        rows, text = _pack_reasons(records, reasons or {})
+        rows, text = _pack_reasons(reasons)
 
         def change(file: Any) -> None:
             step = file.attrs["step"]
@@ -93,23 +92,21 @@ def _extend(dataset: Any, n: int, rows: NDArray[Any]) -> None:
         dataset[n:] = rows
 
 
-def _pack_reasons(records: NDArray[Any], reasons: Mapping[int, str]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def _pack_reasons(reasons: Sequence[RowReason]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return rows of REASON with `start` from 0, and the text they point to; equal texts are stored once."""
     if not reasons:
         return np.empty(0, REASON), np.empty(0, np.uint8)
-    tries = dict(zip(records["id"].tolist(), records[["attempt", "status"]].tolist(), strict=True))
     places: dict[str, tuple[int, int]] = {}
     parts: list[bytes] = []
     n_text = 0
     rows = np.zeros(len(reasons), REASON)
-    for row, (id, text) in zip(rows, reasons.items(), strict=True):
+    for row, (id, attempt, status, text) in zip(rows, reasons, strict=True):
         if text not in places:
             data = _shortened(text)
             places[text] = (n_text, len(data))
             parts.append(data)
             n_text += len(data)
-        row["id"] = id
-        row["attempt"], row["status"] = tries.get(id, NO_ROW)
+        row["id"], row["attempt"], row["status"] = id, attempt, status
         row["start"], row["n_bytes"] = places[text]
     return rows, np.frombuffer(b"".join(parts), np.uint8)
 

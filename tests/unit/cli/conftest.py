@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from osprey_mpi.config import load_config
-from osprey_mpi.continuity.records import RECORD
+from osprey_mpi.continuity.records import RECORD, reasons_of
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
@@ -66,5 +66,5 @@ def run(tmp_path: Path, config_file: Path) -> Path:
         records = np.zeros(4, RECORD)
         records["id"], records["cost"] = range(4), (4, 2, np.nan, 3)
         records["status"][2], records["t_end_s"] = 1, (1, 2, 3, 4)
-        segment.append(records, np.full((4, 30), 0.5), None, {2: "ValueError: ß"})
+        segment.append(records, np.full((4, 30), 0.5), None, reasons_of({2: "ValueError: ß"}, records))
     return tmp_path / "run"

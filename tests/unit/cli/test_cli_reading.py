@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from osprey_mpi import __version__
-from osprey_mpi.continuity.records import RECORD
+from osprey_mpi.continuity.records import RECORD, reasons_of
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
@@ -227,6 +227,6 @@ def test_a_reason_of_several_lines_is_one_line_of_csv(osprey: Any, run: Path) ->
         segment = Segment(folder.segment_path(1), Space(folder.config().parameters).columns, 2, 1)
         record = np.zeros(1, RECORD)
         record["id"], record["status"] = 4, 1
-        segment.append(record, np.zeros((1, 30)), None, {4: "E: a\n  File b\r\nend"})
+        segment.append(record, np.zeros((1, 30)), None, reasons_of({4: "E: a\n  File b\r\nend"}, record))
     done = osprey("export", run)
     assert len(done.stdout.split("\n")) == 1 + 5 + 1 and "E: a\\n  File b\\nend" in done.stdout

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.events import Action, Evaluate, Evaluated, Send
 from osprey_mpi.continuity.messages import Delta, Message, Order
-from osprey_mpi.continuity.records import EXPLICIT, PIECE, RECORD, Status
+from osprey_mpi.continuity.records import EXPLICIT, PIECE, RECORD, RowReason, Status
 from osprey_mpi.continuity.sender import Sender
 
 N_DIMS = 2
@@ -66,11 +67,11 @@ def started(actions: list[Action]) -> list[Order]:
     return [action.order for action in actions if isinstance(action, Evaluate)]
 
 
-def delta_of(sender: Sender, *pieces: Any, records: Any = None, reasons: dict[int, str] | None = None) -> Delta:
+def delta_of(sender: Sender, *pieces: Any, records: Any = None, reasons: Sequence[RowReason] = ()) -> Delta:
     """Stamp a delta with pieces, rows and reasons."""
     sender.load.pieces += pieces
     if records is not None:
         sender.load.records.append(records)
         sender.load.values.append(np.full((len(records), 2), 0.5))
-    sender.load.reasons.update(reasons or {})
+    sender.load.reasons += reasons
     return sender.stamp()

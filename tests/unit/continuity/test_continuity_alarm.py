@@ -12,7 +12,7 @@ from protocol_helpers import record
 from osprey_mpi.continuity.alarm import Alarm
 from osprey_mpi.continuity.events import Log
 from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import RECORD, Status
+from osprey_mpi.continuity.records import NO_ROW, RECORD, RowReason, Status
 from osprey_mpi.continuity.tally import BestRow, Tally
 
 AFTER = (
@@ -29,7 +29,7 @@ class Driver:
     def __call__(self, *reasons: str, status: Status = Status.FAILED) -> list[Log]:
         self.tally.counts[status] += len(reasons)
         rows = [record(id, math.nan, status) for id in range(len(reasons))]
-        said = json.dumps(dict(enumerate(reasons))) if reasons else ""
+        said = json.dumps([RowReason(id, 0, status, text) for id, text in enumerate(reasons)]) if reasons else ""
         return self.alarm.hear(Delta(1, 1, 0, 0, reasons=said, records=np.concatenate([np.empty(0, RECORD), *rows])))
 
 
@@ -67,5 +67,8 @@ def test_failures_of_an_earlier_life_do_not_count() -> None:
 def test_what_was_lost_is_no_failure() -> None:
     drive = Driver(2)
     assert drive("rank 3 was lost", "rank 3 was lost", "rank 3 was lost", status=Status.LOST) == []
-    (told,) = drive("a", "a")
+    rowless = RowReason(7, *NO_ROW, "a")
+    drive.tally.counts[Status.FAILED] += 1
+    assert drive.alarm.hear(Delta(1, 1, 0, 0, reasons=json.dumps([rowless]))) == []
+    (told,) = drive("a")
     assert told.text == f"no result yet, and 2 evaluations failed, all for one reason: a{AFTER}"

@@ -12,7 +12,7 @@ from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.events import Appended
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.leases import Leases
-from osprey_mpi.continuity.records import FINAL, RECORD, Status
+from osprey_mpi.continuity.records import FINAL, RECORD, RowReason, Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.rows import RowBuffer
 from osprey_mpi.continuity.sender import Sender
@@ -110,11 +110,12 @@ def test_redo_leases_each_id_once_and_knows_what_is_missing() -> None:
 
 def test_rows_come_again_until_they_are_written() -> None:
     rows, sender = RowBuffer(2), Sender(1, 2, 2)
+    lost, failed = RowReason(1, 0, Status.LOST, "x"), RowReason(1, 0, Status.FAILED, "y")
     assert not rows
-    rows.add(delta_of(sender, piece(0, 2, n_records=1), records=record(1, 1.0), reasons={1: "x"}))
-    rows.add(delta_of(sender, records=record(5, np.nan, Status.CANCELLED)))
+    rows.add(delta_of(sender, piece(0, 2, n_records=1), records=record(1, 1.0), reasons=[lost]))
+    rows.add(delta_of(sender, records=record(5, np.nan, Status.CANCELLED), reasons=[failed]))
     records, values, blocks, reasons = rows.batch()
-    assert records["id"].tolist() == [1, 5] and values.shape == (2, 2) and reasons == {1: "x"}
+    assert records["id"].tolist() == [1, 5] and values.shape == (2, 2) and reasons == [lost, failed]
     assert blocks.tolist() == [(0, 1)], "done, without a final row"
     rows.add(delta_of(sender, piece(7)))
     assert rows.in_flight and rows.batch()[0]["id"].tolist() == [1, 5]

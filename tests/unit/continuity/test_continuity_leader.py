@@ -22,8 +22,9 @@ from osprey_mpi.continuity.messages import (
     Trouble,
     Want,
 )
-from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.records import RowReason, Status
 from osprey_mpi.continuity.relay import COMPANY
+from osprey_mpi.continuity.sender import parse_reasons
 from osprey_mpi.search.early_stop import MedianRule
 
 
@@ -110,7 +111,8 @@ def test_what_a_lost_worker_had_is_done_by_others(drive: Driver) -> None:
     (delta,) = [d for d in sends(actions, Delta) if len(d.records)]
     row = delta.records[0]
     assert (int(row["id"]), int(row["rank"]), int(row["status"])) == (1, 2, Status.LOST)
-    assert delta.n_evaluations == 0 and "rank 2 was lost" in delta.reasons
+    assert delta.n_evaluations == 0
+    assert parse_reasons(delta.reasons) == [RowReason(1, 0, Status.LOST, "rank 2 was lost")]
     late = drive.finish(2)
     assert [m.first for m in sends(drive(drive.finish(1), 1), Order)] == [1], "the id is given to the other"
     drive(late, 2)

@@ -11,7 +11,7 @@ from protocol_helpers import delta_of, piece, record
 from osprey_mpi.continuity.health import Awake, Health, Patience, Pulse
 from osprey_mpi.continuity.messages import Heartbeat, Order
 from osprey_mpi.continuity.orders import OpenOrder, OrderBook, Pace, Part, Piece, order_s, parts
-from osprey_mpi.continuity.records import RECORD, count_rows, join
+from osprey_mpi.continuity.records import NO_ROW, RECORD, RowReason, Status, count_rows, join
 from osprey_mpi.continuity.relay import Relay
 from osprey_mpi.continuity.sender import Sender, parse_reasons
 from osprey_mpi.continuity.steering import Steering
@@ -82,9 +82,10 @@ def test_sender_folds_what_comes_while_the_way_is_blocked_and_keeps_until_durabl
     sender = Sender(3, 2, 2)
     assert not sender.load
     assert sender.capture(2.0, 0.0, 1, np.zeros(2)) and not sender.capture(2.0, 0.0, 2, np.ones(2))
-    one = delta_of(sender, piece(0, 2), piece(2, 3), records=record(1, 2.0), reasons={4: "é"})
+    why = RowReason(4, 0, Status.FAILED, "é")
+    one = delta_of(sender, piece(0, 2), piece(2, 3), records=record(1, 2.0), reasons=[why])
     assert (one.incarnation, one.counter, one.n_evaluations, one.best_id) == (3, 1, 5, 1)
-    assert one.position.tolist() == [0.0, 0.0] and parse_reasons(one.reasons) == {4: "é"}
+    assert one.position.tolist() == [0.0, 0.0] and parse_reasons(one.reasons) == [why]
     assert not sender.load
     two = delta_of(sender, piece(5))
     assert two.counter == 2 and two.position.size == 0 and two.best_id == 1, "the position travels once"
@@ -119,6 +120,14 @@ def test_relay_hands_acknowledgements_back_only_for_what_is_durable() -> None:
     assert relay.durable(1, 0) == {} and relay.durable(2, 2) == {}
     assert relay.durable(1, 1) == {7: (1, 2), 8: (2, 1)}
     assert relay.durable(1, 2) == {7: (1, 3)} and relay.durable(1, 2) == {}
+
+
+def test_relay_keeps_every_reason_of_an_evaluation() -> None:
+    relay = Relay(Sender(1, 2, 2))
+    why = [RowReason(0, 0, Status.LOST, "lost"), RowReason(0, 0, Status.FAILED, "x"), RowReason(0, *NO_ROW, "y")]
+    for worker, reason in enumerate(why):
+        relay.pass_on(worker, delta_of(Sender(1, 2, 2), piece(0), reasons=[reason]), admitted=True)
+    assert parse_reasons(relay.stamp().reasons) == why
 
 
 def test_relay_keeps_what_only_the_search_needs_and_merges_the_best() -> None:

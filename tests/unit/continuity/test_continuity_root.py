@@ -172,7 +172,7 @@ def test_the_budget_ends_the_run_step_by_step() -> None:
     drive(Farewell(1, 1), 1)
     drive(Farewell(1, 2), 2)  # one delta is missing still
     assert _kinds(drive(Tick()), WriteCheckpoint) == []
-    drive(delta_of(drive.senders[2], reasons={}), 2)
+    drive(delta_of(drive.senders[2]), 2)
     append, checkpoint = drive(Tick())
     assert isinstance(append, Append), "the rows first"
     assert list(checkpoint.groups) == ["flock-0000"] and drive.root.phase is Phase.CLOSING

@@ -38,7 +38,8 @@ from osprey_mpi.continuity.messages import (
     Stop,
     Trouble,
 )
-from osprey_mpi.continuity.records import Status
+from osprey_mpi.continuity.records import NO_ROW, RowReason, Status
+from osprey_mpi.continuity.sender import parse_reasons
 from osprey_mpi.continuity.worker import HOLD_S, Phase, Worker
 
 STEER = Steer(3, 0.2, np.zeros(2), np.ones((2, 1)))
@@ -133,7 +134,17 @@ def test_failures_are_no_captures_and_infeasible_rows_no_failures(drive: Driver)
     drive(order)
     drive(evaluated(order, 0, 3, [np.nan, np.nan, np.inf], violations=[0.0, 1.5, 0.0], reasons={0: "it raised"}))
     (delta,) = sends(drive(Tick()))
-    assert delta.pieces["n_failed"].tolist() == [1] and delta.best_id == -1 and "it raised" in delta.reasons
+    assert delta.pieces["n_failed"].tolist() == [1] and delta.best_id == -1
+    assert parse_reasons(delta.reasons) == [RowReason(0, 0, Status.FAILED, "it raised")]
+
+
+def test_reasons_name_the_row_that_they_belong_to(drive: Driver) -> None:
+    """Of a batch that records captures only, a failure has no row."""
+    order = Order(0, 2, 0, 2, 0, 3)
+    drive(order)
+    drive(evaluated(order, 0, 2, [np.nan, np.nan], keep=[1], reasons={0: "one", 1: "two"}))
+    (delta,) = sends(drive(Tick()))
+    assert parse_reasons(delta.reasons) == [RowReason(0, *NO_ROW, "one"), RowReason(1, 3, Status.FAILED, "two")]
 
 
 def test_batches_send_survivors_or_the_costs_of_given_points(drive: Driver) -> None:
@@ -211,7 +222,8 @@ def test_leaving(drive: Driver) -> None:
     assert farewell == Farewell(1, 1) and delta.counter == 1
     rows = [(int(r["id"]), Status(int(r["status"])), int(r["attempt"])) for r in delta.records]
     assert rows == [(0, Status.OK, 2), (1, Status.CANCELLED, 2)], "the row that ran; the queue had not begun"
-    assert delta.n_evaluations == 1
+    cut_off = RowReason(1, 2, Status.CANCELLED, "cut off because the run stopped")
+    assert delta.n_evaluations == 1 and parse_reasons(delta.reasons) == [cut_off]
     assert drive(Order(9, 1, 0, 1, 0)) == [] and drive(evaluated(order, 1, 2, [1.0])) == [] and drive(Stop()) == []
     assert sends(drive(Resync(0))) == [Heartbeat(1, 1), delta]
     assert drive(Goodbye(75)) == [Finish(75)] and drive.worker.phase is Phase.GONE

@@ -17,7 +17,7 @@ import pytest
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.budget import BudgetRule
 from osprey_mpi.continuity.events import Append, Conclude, Concluded, WriteCheckpoint, WriteStatus
-from osprey_mpi.continuity.records import BLOCK, RECORD, Status
+from osprey_mpi.continuity.records import BLOCK, RECORD, Status, reasons_of
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.drivers import desk as module
 from osprey_mpi.drivers.desk import Desk
@@ -97,7 +97,8 @@ def append_of(n: int, serial: int = 1, reasons: dict[int, str] | None = None) ->
     """Return rows 0 to n - 1, and 1000 to 1009 done without a row."""
     records = np.zeros(n, RECORD)
     records["id"], records["status"] = np.arange(n), Status.STOPPED
-    return Append(serial, records, np.full((n, 1), 0.5), np.array([(1000, 10)], BLOCK), reasons or {})
+    blocks, why = np.array([(1000, 10)], BLOCK), reasons_of(reasons or {}, records)
+    return Append(serial, records, np.full((n, 1), 0.5), blocks, why)
 
 
 def test_what_fits_is_kept_and_nothing_is_written_twice(office: Office) -> None:
@@ -231,7 +232,7 @@ def test_the_idle_share_is_that_of_the_report(office: Office) -> None:
     assert office.desk.status(WriteStatus("running")).idle_share is None
     records = np.zeros(2, RECORD)
     records["id"], records["t_start_s"], records["t_end_s"] = (0, 1), (2.0, 4.0), (3.0, 6.0)
-    office.desk.append(Append(1, records, np.zeros((2, 1)), np.empty(0, BLOCK), {}, elapsed_s=3.0))
+    office.desk.append(Append(1, records, np.zeros((2, 1)), np.empty(0, BLOCK), [], elapsed_s=3.0))
     status = office.desk.status(WriteStatus("running"))
     assert status.idle_share == 0.25
     office.desk.write_status(WriteStatus("done"))
@@ -248,7 +249,7 @@ def test_without_a_row_for_each_evaluation_the_idle_share_is_that_of_the_whole_l
     records = np.zeros(1, RECORD)
     records["t_end_s"] = 1.0
     office.desk._began -= 1000.0
-    office.desk.append(Append(1, records, np.zeros((1, 1)), np.array([(1, 9)], BLOCK), {}, elapsed_s=250.0))
+    office.desk.append(Append(1, records, np.zeros((1, 1)), np.array([(1, 9)], BLOCK), [], elapsed_s=250.0))
     assert office.desk.status(WriteStatus("running")).idle_share == pytest.approx(0.75, abs=0.01)
 
 

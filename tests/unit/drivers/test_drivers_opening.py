@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from osprey_mpi.config import config_from_mapping, load_config
-from osprey_mpi.continuity.records import RECORD, Status
+from osprey_mpi.continuity.records import RECORD, RowReason, Status
 from osprey_mpi.drivers.check import check_objective
 from osprey_mpi.drivers.opening import open_run
 from osprey_mpi.drivers.request import Request
@@ -44,7 +44,7 @@ def make_run(tmp_path: Path) -> Any:
             records = np.zeros(4, RECORD)
             records["id"], records["cost"], records["status"][3] = range(4), (2, 1, 3, np.nan), Status.FAILED
             segment = Segment(folder.segment_path(1), Space(config.parameters).columns, 1, 1)
-            segment.append(records, np.zeros((4, 1)), None, {3: "why"})
+            segment.append(records, np.zeros((4, 1)), None, [RowReason(3, 0, Status.FAILED, "why")])
         return tmp_path / "run"
 
     return make

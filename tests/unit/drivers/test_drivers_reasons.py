@@ -15,7 +15,7 @@ from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.budget import BudgetRule
 from osprey_mpi.continuity.events import Append, Evaluated
 from osprey_mpi.continuity.messages import Order
-from osprey_mpi.continuity.records import BLOCK, RECORD, Status
+from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason, Status, reasons_of
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.drivers.desk import Desk
 from osprey_mpi.drivers.loop import Loop
@@ -55,8 +55,11 @@ def test_the_user_is_told_once_of_each_kind_and_not_of_what_was_ended_on_purpose
             0: "KeyError: 'gone'\n  line 3", 1: "stopped early\nat step 2 with 1.0", 2: "cut off",
             3: "KeyError: 'gone'\n  line 4", 4: "ended by the time limit of 1 s", 7: "KeyError: 'gone'",
         }  # fmt: skip
-        assert desk.append(Append(1, records, np.zeros((5, 200)), np.empty(0, BLOCK), reasons)).error == ""
-    assert warnings == ["evaluation 0: KeyError: 'gone'\n  line 3", "evaluation 4: ended by the time limit of 1 s"]
+        why = [RowReason(2, 1, Status.LOST, "rank 3 was lost"), *reasons_of(reasons, records)]
+        assert desk.append(Append(1, records, np.zeros((5, 200)), np.empty(0, BLOCK), why)).error == ""
+    lost = "evaluation 2: rank 3 was lost"  # whatever became of the same evaluation later
+    failed = ["evaluation 0: KeyError: 'gone'\n  line 3", "evaluation 4: ended by the time limit of 1 s"]
+    assert warnings == [lost, *failed]
 
 
 def test_the_log_has_id_rank_and_parameters_cut_to_500_characters(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from osprey_mpi.comm.tree import plan
 from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.events import PeerLost
 from osprey_mpi.continuity.messages import Delta, Order, Role
-from osprey_mpi.continuity.records import PIECE, RECORD, Status
+from osprey_mpi.continuity.records import PIECE, RECORD, Status, reasons_of
 from osprey_mpi.drivers import lives
 from osprey_mpi.drivers.loop import Loop
 from osprey_mpi.drivers.opening import Opened, open_run
@@ -61,7 +61,7 @@ def reopened(tmp_path: Path) -> Any:
     with RunFolder.create(tmp_path / "run", CONFIG) as folder:
         records = np.concatenate([rows(0, 1, 2, 3, cost=9.0), rows(4, status=Status.LOST)])
         segment = Segment(folder.segment_path(1), Space(CONFIG.parameters).columns, 1, 1)
-        segment.append(records, np.zeros((5, 1)), None, {4: "rank 3 was lost"})
+        segment.append(records, np.zeros((5, 1)), None, reasons_of({4: "rank 3 was lost"}, records))
     opened = open_run(Request(resume=tmp_path / "run"))
     yield opened
     opened.close()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from osprey_mpi.config import config_from_mapping
-from osprey_mpi.continuity.records import RECORD, Status
+from osprey_mpi.continuity.records import RECORD, Status, reasons_of
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
@@ -65,7 +65,7 @@ def run(tmp_path: Path) -> Path:
         odd = ids % 2
         values = np.stack((ids / 8, ids / 16, ids + 1, odd, odd, np.where(odd == 1, N, 2 + ids % 3)), axis=1)
         segment = Segment(folder.segment_path(1), space.columns, folder.life, 1)
-        segment.append(records, values, None, REASONS if life == 1 else None)
+        segment.append(records, values, None, reasons_of(REASONS if life == 1 else {}, records))
         if life == 2:
             folder.end_life(0)
     folder.close()

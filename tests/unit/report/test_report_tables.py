@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from osprey_mpi.config import config_from_mapping
-from osprey_mpi.continuity.records import BLOCK, RECORD
+from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason
 from osprey_mpi.report import tables
 from osprey_mpi.report.export import csv_parts, json_parts
 from osprey_mpi.report.load import load, typed
@@ -204,7 +204,7 @@ def long_run(tmp_path: Path) -> Path:
             records["t_end_s"] = records["t_start_s"] + chance.random(20_000)
             failed = np.flatnonzero(chance.random(20_000) < 0.1)
             records["status"][failed] = 1
-            reasons = {int(records["id"][i]): f"ValueError: {i % 30}" for i in failed}
+            reasons = [RowReason(int(records["id"][i]), 0, 1, f"ValueError: {i % 30}") for i in failed]
             segment.append(records, chance.random((20_000, 20)), None, reasons)
     return tmp_path / "run"
 

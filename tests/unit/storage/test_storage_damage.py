@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from osprey_mpi.continuity.records import RowReason
 from osprey_mpi.storage.reading import read_segment
 from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.segment import Segment
@@ -18,7 +19,7 @@ from osprey_mpi.storage.segment import Segment
 @pytest.fixture
 def segment(path: Path, columns: Any, rows: Any) -> Path:
     written = Segment(path, columns, 1, 1)
-    written.append(*rows(range(5000)), None, {i: f"reason {i}" for i in range(50)})
+    written.append(*rows(range(5000)), None, [RowReason(i, 0, 0, f"reason {i}") for i in range(50)])
     written.close()
     return path
 

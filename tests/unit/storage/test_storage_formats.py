@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from osprey_mpi.continuity.records import BLOCK, RECORD, Status
+from osprey_mpi.continuity.records import BLOCK, RECORD, Status, reasons_of
 from osprey_mpi.search.columns import Column, Kind
 from osprey_mpi.storage.reading import read_segment
 from osprey_mpi.storage.schema import FORMAT_VERSION
@@ -37,7 +37,8 @@ REASONS = {7: "ValueError: ß", 120: "no row"}
 
 def write(path: Path) -> None:
     segment = Segment(path, COLUMNS, 2, 3)
-    segment.append(np.array(ROWS, RECORD), VALUES, np.array(BLOCKS, BLOCK), REASONS)
+    records = np.array(ROWS, RECORD)
+    segment.append(records, VALUES, np.array(BLOCKS, BLOCK), reasons_of(REASONS, records))
     segment.close()
 
 

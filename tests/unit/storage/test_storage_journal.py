@@ -25,7 +25,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from osprey_mpi.continuity.records import BLOCK, RECORD
+from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason
 from osprey_mpi.search.columns import Column, Kind
 from osprey_mpi.storage.segment import Segment
 
@@ -38,7 +38,7 @@ while True:
     records = np.zeros(n, RECORD)
     records["id"] = np.arange(id, id + n)
     values = np.repeat(records["id"][:, None] * 0.5, 5, axis=1)
-    segment.append(records, values, np.array([(10**9 + step, 1)], BLOCK), {id: f"step {step}"})
+    segment.append(records, values, np.array([(10**9 + step, 1)], BLOCK), [RowReason(id, 0, 0, f"step {step}")])
     id, step = id + n, step + 1
     sys.stdout.write(f"{step} {id}\\n")
     sys.stdout.flush()

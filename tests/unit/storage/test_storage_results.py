@@ -14,7 +14,7 @@ import pytest
 import xarray
 
 from osprey_mpi.config import Config
-from osprey_mpi.continuity.records import BLOCK, Status
+from osprey_mpi.continuity.records import BLOCK, RowReason, Status
 from osprey_mpi.errors import StorageError
 from osprey_mpi.search.space import Space
 from osprey_mpi.search.streams import evaluation_seed
@@ -35,8 +35,8 @@ def run(tmp_path: Path, config: Config, rows: Any) -> Path:
         records["status"] = (Status.OK, Status.OK, Status.FAILED)
         records["cost"][2] = np.nan
         lost, _ = rows([1], status=Status.LOST)
-        segment.append(lost, VALUES[1:2], None, {1: "its worker was lost"})
-        segment.append(records, VALUES, np.array([(7, 3)], BLOCK), {2: "ValueError: ß"})
+        segment.append(lost, VALUES[1:2], None, [RowReason(1, 0, Status.LOST, "its worker was lost")])
+        segment.append(records, VALUES, np.array([(7, 3)], BLOCK), [RowReason(2, 0, Status.FAILED, "ValueError: ß")])
         folder.end_life(0)
     return tmp_path / "run"
 
@@ -136,7 +136,8 @@ def test_a_reason_may_hold_any_character(path: Path, columns: Any, rows: Any, co
     run = path.parent.parent / "odd"
     with RunFolder.create(run, config) as folder:
         segment = Segment(folder.segment_path(1), columns, 1, 1)
-        segment.append(*rows([0], status=Status.FAILED), None, {0: "printed \0\x1b\ufffd\ud800"})
+        why = RowReason(0, 0, Status.FAILED, "printed \0\x1b\ufffd\ud800")
+        segment.append(*rows([0], status=Status.FAILED), None, [why])
     assert read_run(run).reasons == {0: "printed \0\x1b\ufffd?"}
     with h5py.File(write_results(run)) as file:
         assert file["evaluations/reason"].asstr()[0] == "printed \\x00\x1b\ufffd?"

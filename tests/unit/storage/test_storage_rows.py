@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from osprey_mpi.continuity.records import BLOCK, RECORD, Status
+from osprey_mpi.drivers.opening import tally_of
+from osprey_mpi.report.tables import failures
 from osprey_mpi.search.columns import Column, Kind
 from osprey_mpi.storage.ranges import from_blocks, inside, ranges_of, size, union, without
 from osprey_mpi.storage.rows import Rows, merge, read_run
@@ -102,6 +104,18 @@ def test_reasons_belong_to_the_final_row() -> None:
     )
     assert rows.reasons == {1: "second", 9: "no row"}
     assert rows.counts == {"ok": 1, "failed": 2, "timeout": 0, "lost": 0, "cancelled": 0, "stopped": 0}
+
+
+def test_what_came_to_nothing_and_was_then_done_in_a_block_is_no_failure() -> None:
+    """Cut off by a stop, or lost with its worker, and after that one of many in a batch that records captures only."""
+    text = b"cut offlostno row"
+    why = [(1, 0, 7, 0, 4, 0), (2, 7, 4, 0, 3, 0), (3, 11, 6, -1, 255, 0), (4, 0, 7, 0, 4, 0), (4, 11, 6, -1, 255, 0)]
+    rows = [(1, 0, Status.CANCELLED, np.nan), (2, 0, Status.LOST, np.nan), (4, 0, Status.CANCELLED, np.nan)]
+    merged = merge([part(rows, reasons=np.array(why, REASON), text=text), part([], [(0, 6)], life=2)])
+    assert merged.counts == {"ok": 4, "failed": 2, "timeout": 0, "lost": 0, "cancelled": 0, "stopped": 0}
+    assert merged.reasons == {3: "no row", 4: "no row"}
+    assert tally_of(merged).counts == {**dict.fromkeys(Status, 0), Status.OK: 4, Status.FAILED: 2}
+    assert failures(merged).rows == [(2, 3, "no row")]
 
 
 def test_the_best_is_feasible_first() -> None:

@@ -12,11 +12,12 @@ import h5py
 import numpy as np
 import pytest
 
-from osprey_mpi.continuity.records import BLOCK, Status
+from osprey_mpi.continuity.records import BLOCK, NO_ROW, RowReason, Status, reasons_of
 from osprey_mpi.errors import StorageError
 from osprey_mpi.search.columns import Column, Kind
 from osprey_mpi.storage.journal import journal_path
 from osprey_mpi.storage.reading import read_segment
+from osprey_mpi.storage.rows import merge
 from osprey_mpi.storage.schema import MAX_REASON_BYTES
 from osprey_mpi.storage.segment import Segment
 
@@ -25,7 +26,8 @@ def test_what_is_appended_is_read(path: Path, columns: Any, rows: Any) -> None:
     segment = Segment(path, columns, 3, 2)
     first, second = rows([0, 1, 2]), rows([5, 4], attempt=1, status=Status.FAILED)
     segment.append(*first)
-    segment.append(*second, np.array([(10, 5)], BLOCK), {4: "ValueError: ü", 5: "ValueError: ü", 12: "no row"})
+    why = reasons_of({4: "ValueError: ü", 5: "ValueError: ü", 12: "no row"}, second[0])
+    segment.append(*second, np.array([(10, 5)], BLOCK), why)
     data = read_segment(path)
     assert (data.life, data.epoch, data.step, data.columns, data.notes) == (3, 2, 2, columns, ())
     np.testing.assert_array_equal(data.records, np.concatenate((first[0], second[0])))
@@ -39,17 +41,38 @@ def test_what_is_appended_is_read(path: Path, columns: Any, rows: Any) -> None:
     assert data.text == "ValueError: üno row".encode()  # equal texts are stored once
 
 
+def test_a_reason_stays_with_its_row_whatever_else_there_is_of_the_same_evaluation(
+    path: Path, columns: Any, rows: Any
+) -> None:
+    """All within one append: one was lost and done again, one was lost and failed, one failed twice, one has no row."""
+    tries = [
+        rows([100, 101, 103], status=Status.LOST), rows([100]), rows([101, 102], status=Status.FAILED),
+        rows([102], attempt=1, status=Status.FAILED),
+    ]  # fmt: skip
+    why = [RowReason(id, 0, Status.LOST, f"{id} was lost") for id in (100, 101, 103)]
+    why += [RowReason(101, 0, Status.FAILED, "boom"), RowReason(102, 0, Status.FAILED, "first")]
+    why += [RowReason(102, 1, Status.FAILED, "second"), RowReason(103, *NO_ROW, "no row")]
+    records, values = (np.concatenate(part) for part in zip(*tries, strict=True))
+    Segment(path, columns, 1, 1).append(records, values, np.array([(103, 1)], BLOCK), why)
+    data = read_segment(path)
+    stored = [(*row, data.reason(full)) for full in data.reasons for row in [full[["id", "attempt", "status"]].item()]]
+    assert stored == [tuple(reason) for reason in why]
+    merged = merge([data])
+    assert merged.reasons == {101: "boom", 102: "second", 103: "no row"}
+    assert merged.counts == {"ok": 1, "failed": 3, "timeout": 0, "lost": 0, "cancelled": 0, "stopped": 0}
+
+
 def test_reasons_of_later_appends_point_to_their_own_text(path: Path, columns: Any, rows: Any) -> None:
     segment = Segment(path, columns, 1, 1)
     for id in range(3):
-        segment.append(*rows([id], status=Status.FAILED), None, {id: f"reason {id}"})
+        segment.append(*rows([id], status=Status.FAILED), None, [RowReason(id, 0, Status.FAILED, f"reason {id}")])
     data = read_segment(path)
     assert [data.reason(row) for row in data.reasons] == ["reason 0", "reason 1", "reason 2"]
 
 
 def test_a_long_reason_keeps_both_ends(path: Path, columns: Any, rows: Any) -> None:
     segment = Segment(path, columns, 1, 1)
-    segment.append(*rows([0]), None, {0: "first " + "x" * 50_000 + " last"})
+    segment.append(*rows([0], status=Status.FAILED), None, [RowReason(0, 0, 1, "first " + "x" * 50_000 + " last")])
     data = read_segment(path)
     text = data.reason(data.reasons[0])
     assert text.startswith("first x") and text.endswith("x last") and "bytes left out" in text
