@@ -25,6 +25,8 @@ class Books:
         self._serial = 0
         self._admitted: Stamps = {}  # since the last Append
         self._in_append: Stamps = {}
+        self._durable = 0  # serial number of the newest Append that is on disk, and with it all that were before
+        self._due: tuple[int, WriteCheckpoint] | None = None  # with the Append that is to be on disk before it
         self._snapshot_serial = 0
         self._awaiting: set[int] = set()
 
@@ -53,6 +55,7 @@ class Books:
             self._in_append = {}
             return None
         self.rows.written()
+        self._durable = event.serial
         stamps, self._in_append = self._in_append, {}
         return stamps
 
@@ -70,11 +73,21 @@ class Books:
         self._awaiting.discard(source)
         return not self._awaiting
 
-    def checkpoint(self) -> WriteCheckpoint:
-        """Return the checkpoint as it is."""
+    def checkpoint(self) -> list[WriteCheckpoint]:
+        """Return the checkpoint as it is; if rows that it knows are not on disk, nothing yet: it is due after them."""
         groups = {f"flock-{flock:04d}": arrays for flock, arrays in sorted(self.snapshots.items())}
-        return WriteCheckpoint(groups, {"n_evaluations": self.tally.n_evaluations})
+        checkpoint = WriteCheckpoint(groups, {"n_evaluations": self.tally.n_evaluations})
+        self._due = self._serial + self.rows.waiting, checkpoint
+        return self.due()
+
+    def due(self) -> list[WriteCheckpoint]:
+        """Return the checkpoint that is due, once, if all that it knows is on disk."""
+        if self._due is None or self._due[0] > self._durable:
+            return []
+        (_, checkpoint), self._due = self._due, None
+        return [checkpoint]
 
     def check(self) -> None:
         """Assert the invariants."""
         assert self.tally.n_evaluations == sum(stop - start for start, stop in self.tally.done)
+        assert self._due is None or self.rows, "a checkpoint waits for rows only"

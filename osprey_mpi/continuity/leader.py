@@ -179,7 +179,7 @@ class Leader(Collector):
             case Best():
                 self._adopt(self.rumours.hear_of(message))
             case SnapshotRequest(serial):
-                return [self._up(Snapshot(serial, self.flock, pack_arrays(self.snapshot())))]
+                return self._send_snapshot(serial)
             case Resync(counter):
                 return [self._up(answer) for answer in self.sender.answer(counter)]
             case Stop(reason) if self.phase is Phase.HUNTING:
@@ -248,6 +248,11 @@ class Leader(Collector):
 
     def _send_delta(self) -> Send:
         return self._up(self.relay.stamp())
+
+    def _send_snapshot(self, serial: int) -> list[Action]:
+        """Send the search, after all rows that it has learned from."""
+        rows = [self._send_delta()] if self.sender.load else []
+        return [*rows, self._up(Snapshot(serial, self.flock, pack_arrays(self.snapshot())))]
 
     # orders
 
@@ -333,15 +338,10 @@ class Leader(Collector):
         return [self._up(self.sender.heartbeat()), *told]
 
     def _leave(self) -> list[Action]:
-        actions: list[Action] = []
-        if self.missing():
-            actions.append(Log(f"flock {self.flock}: no farewell from {ranks_named(self.missing())}", warning=True))
-        if self.sender.load:
-            actions.append(self._send_delta())
+        missing = self.missing()
+        told = [Log(f"flock {self.flock}: no farewell from {ranks_named(missing)}", warning=True)] if missing else []
         self.phase = Phase.LEFT
-        actions.append(self._up(Snapshot(-1, self.flock, pack_arrays(self.snapshot()))))
-        actions.append(self._up(self.sender.farewell()))
-        return actions
+        return [*told, *self._send_snapshot(-1), self._up(self.sender.farewell())]
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -4,7 +4,7 @@ Data flow
 ---------
     leader --Delta--> ledger --> tally, rows --Append--> disk --Appended--> Ack --> leader
     leader --Want--> Lease
-    every checkpoint interval: SnapshotRequest --> leaders --Snapshot--> WriteCheckpoint
+    every checkpoint interval: SnapshotRequest --> leaders --Snapshot--> Append --Appended--> WriteCheckpoint
 
 States
 ------
@@ -236,7 +236,7 @@ class Root(Collector):
         self._disk_error = ""
         acks = [self.acknowledge(leader, *stamp) for leader, stamp in durable.items()]
         more = self._append(now) if self.phase is Phase.CLOSING else []
-        return [*healed, *acks, self._status(), *more]
+        return [*healed, *acks, self._status(), *self.books.due(), *more]
 
     def _request_snapshots(self, now: float) -> list[Action]:
         self._checkpoint_at = now
@@ -245,8 +245,8 @@ class Root(Collector):
         return [Send(leader, Role.LEADER, request) for leader in leaders]
 
     def _checkpoint(self, now: float) -> list[Action]:
-        """Write the rows first: a checkpoint never knows more than the segments do."""
-        return [*self._append(now), self.books.checkpoint()]
+        """Write the rows first, and the checkpoint when they are on disk: it never knows more than the segments do."""
+        return [*self._append(now), *self.books.checkpoint()]
 
     # time
 

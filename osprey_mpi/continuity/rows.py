@@ -32,6 +32,11 @@ class RowBuffer:
         return bool(self._out)
 
     @property
+    def waiting(self) -> bool:
+        """Tell whether there are rows that the next batch will hold, not the one that is handed out."""
+        return bool(self._deltas)
+
+    @property
     def elapsed_s(self) -> float:
         """Return the time that the objective took for the batch that is handed out."""
         return sum(float(delta.pieces["elapsed_s"].sum()) for delta in self._out)

@@ -18,7 +18,7 @@ from osprey_mpi.continuity.orders import OpenOrder
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.search.space import Space
-from osprey_mpi.simulate.cluster import VirtualDisk
+from osprey_mpi.simulate.cluster import Cluster, VirtualDisk
 from osprey_mpi.simulate.network import Weather
 
 RANKS = (1, 2, 3, 5, 9, 17, 18, 40, 100)
@@ -153,6 +153,36 @@ def test_serial_run_in_lives_is_the_run_at_once_bit_for_bit(batch: int, lives: t
     expected = whole.disk.groups["flock-0000"]
     assert expected.keys() == disk.groups["flock-0000"].keys()
     for name, arrays in expected.items():
+        np.testing.assert_array_equal(arrays, disk.groups["flock-0000"][name], err_msg=name)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_life_whose_rows_fit_on_no_disk_leaves_the_search_as_it_was(batch: int) -> None:
+    """As with `ulimit -f`: the segment has reached it, the small file of a checkpoint has not."""
+    seen: list[tuple[float, ...]] = []
+
+    def objective(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        seen.extend(tuple(row) for row in values.tolist())
+        return sphere(values)
+
+    def live(disk: VirtualDisk, budget: int, error: str = "") -> Cluster:
+        seen.clear()
+        life = build(
+            1, seed=5, evaluations=budget, batch=batch, objective=objective, disk=disk, disk_error=lambda: error,
+            checkpoint_interval_s=0.3,
+        )  # fmt: skip
+        life.run()
+        return life
+
+    whole, disk = VirtualDisk(), VirtualDisk()
+    live(whole, 90)
+    at_once = list(seen)
+    live(disk, 30)
+    full = live(disk, 60, "File too large")
+    assert full.exit_codes == {0: 75} and 0 < len(seen) <= 30 and disk.tally.n_evaluations == 30
+    live(disk, 90)
+    assert seen == at_once[30:] and disk.tally.best.key == whole.tally.best.key
+    for name, arrays in whole.groups["flock-0000"].items():
         np.testing.assert_array_equal(arrays, disk.groups["flock-0000"][name], err_msg=name)
 
 

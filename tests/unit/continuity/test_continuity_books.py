@@ -151,8 +151,32 @@ def test_a_checkpoint_waits_for_the_snapshots_of_its_own_request() -> None:
     assert not books.take_snapshot(1, serial, 0, {"a": np.ones(1)})
     assert not books.take_snapshot(1, serial, 0, {"a": np.ones(1)})
     assert books.take_snapshot(2, serial, 1, {})
-    made = books.checkpoint()
+    (made,) = books.checkpoint()
     assert list(made.groups) == ["flock-0000", "flock-0001", "flock-0003"] and made.meta == {"n_evaluations": 0}
+    assert books.due() == [], "once"
+
+
+def test_a_checkpoint_is_due_when_all_that_it_knows_is_on_disk() -> None:
+    books, sender = Books(2, Tally(), {}), Sender(1, 2, 2)
+    books.enter(4, delta_of(sender, piece(0)), admitted=True)
+    (first,) = books.append()
+    assert books.checkpoint() == [], "its rows are on their way"
+    books.enter(4, delta_of(sender, piece(1)), admitted=True)
+    books.appended(Appended(first.serial))
+    (made,) = books.due()
+    assert made.meta == {"n_evaluations": 1} and books.due() == []
+    (append,) = books.append()
+    books.enter(4, delta_of(sender, piece(2)), admitted=True)
+    assert books.checkpoint() == [], "one row is on its way, and one waits"
+    for _ in range(2):
+        books.appended(Appended(append.serial, "full"))
+        assert books.due() == []
+        (append,) = books.append()
+        books.check()
+    books.appended(Appended(append.serial))
+    (made,) = books.due()
+    assert made.meta == {"n_evaluations": 3}
+    books.check()
 
 
 # budget and leases

@@ -18,6 +18,8 @@ from osprey_mpi.continuity.messages import (
     Order,
     Progress,
     Resync,
+    Snapshot,
+    SnapshotRequest,
     Steer,
     Trouble,
     Want,
@@ -81,6 +83,17 @@ def test_results_go_up_with_the_tick_and_acknowledgements_come_back(drive: Drive
     assert sends(drive(Ack(1, 1))) == [Ack(1, 1), Ack(1, 1)]
     assert not drive.workers[1].sender.unacknowledged
     assert sends(drive(Resync(0))) == [Heartbeat(1, 1)]
+
+
+def test_what_it_has_learned_from_goes_up_before_its_search(drive: Driver) -> None:
+    """Else a run that ends in between would go on with a search that knows evaluations that it has to do again."""
+    drive.hello()
+    drive(ids(0, 10))
+    drive(drive.finish(1, 3.0), 1)
+    delta, snapshot = sends(drive(SnapshotRequest(7)))
+    assert delta.records["id"].tolist() == [0] and (snapshot.serial, snapshot.flock) == (7, 4)
+    assert [type(message) for message in sends(drive(SnapshotRequest(8)))] == [Snapshot], "nothing is left to send"
+    assert sends(drive(Ack(1, 1)), Ack) == [Ack(1, 1)]
 
 
 def test_a_gap_of_a_worker_is_asked_for(drive: Driver) -> None:

@@ -173,10 +173,10 @@ def test_the_budget_ends_the_run_step_by_step() -> None:
     drive(Farewell(1, 2), 2)  # one delta is missing still
     assert _kinds(drive(Tick()), WriteCheckpoint) == []
     drive(delta_of(drive.senders[2]), 2)
-    append, checkpoint = drive(Tick())
+    (append,) = drive(Tick())
     assert isinstance(append, Append), "the rows first"
+    (checkpoint,) = _kinds(drive(Appended(append.serial)), WriteCheckpoint)
     assert list(checkpoint.groups) == ["flock-0000"] and drive.root.phase is Phase.CLOSING
-    drive(Appended(append.serial))
     assert drive(Tick()) == [Conclude(0)] and drive(Tick()) == []
     status, one, two, finish = drive(Concluded(4))
     assert status == WriteStatus("done", "evaluations", 4) and finish == Finish(4), "done, and its files are not"
@@ -268,6 +268,63 @@ def test_checkpoints_by_the_clock() -> None:
     assert isinstance(checkpoint, WriteCheckpoint) and checkpoint.meta == {"n_evaluations": 0}
 
 
+def snapshots(drive: Driver, serial: int, state: int) -> list[Any]:
+    """Let both leaders answer; return what is done after the second."""
+    drive(Snapshot(serial, 0, pack_arrays({"a": np.array([state])})), 1)
+    return drive(Snapshot(serial, 1, pack_arrays({"a": np.array([state])})), 2)
+
+
+def known(actions: list[Any]) -> list[tuple[int, int]]:
+    """Return of each checkpoint that is written what the search has learned, and how many evaluations count."""
+    made = _kinds(actions, WriteCheckpoint)
+    return [(int(one.groups["flock-0000"]["a"][0]), one.meta["n_evaluations"]) for one in made]
+
+
+def test_a_checkpoint_never_knows_more_than_the_segments() -> None:
+    drive = Driver(interval_s=1.0)
+    drive(Want(100))
+    drive(drive.done(1, 0))
+    drive(StopAsked("signal TERM"))  # it appends, and asks for snapshots
+    drive(drive.done(1, 1))
+    assert snapshots(drive, 1, 2) == [], "one append is on its way, with row 0; row 1 waits for the next"
+    assert known(drive(Appended(1))) == []
+    drive.now += 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    assert append.records["id"].tolist() == [1]
+    drive(drive.done(1, 2))
+    actions = drive(Appended(append.serial))
+    assert known(actions) == [(2, 2)], "as it was when the snapshots came"
+    kinds = [type(getattr(action, "message", action)) for action in actions]
+    assert kinds == [Ack, WriteStatus, WriteCheckpoint]
+    drive.now += 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    assert known(drive(Appended(append.serial))) == [], "once"
+
+
+def test_a_checkpoint_waits_for_a_disk_that_takes_the_rows() -> None:
+    drive = Driver()
+    drive.wait(5.05)  # the snapshots are asked for
+    drive(Want(100))
+    drive(drive.done(1, 0))
+    (append,) = snapshots(drive, 1, 1)
+    assert known(drive(Appended(append.serial, "File too large"))) == [] and drive.root.phase is Phase.STOPPING
+    drive.now += 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    assert known(drive(Appended(append.serial, "File too large"))) == []
+    drive.now += 1.0
+    (append,) = _kinds(drive(Tick()), Append)
+    assert known(drive(Appended(append.serial))) == [(1, 1)]
+
+
+def test_without_room_for_the_last_rows_there_is_no_last_checkpoint() -> None:
+    drive = Driver(1)
+    drive(Want(1))
+    drive(drive.done(1, 0))
+    drive(Farewell(1, 1), 1)
+    drive(Farewell(1, 0), 2)
+    assert known(without_room(drive)) == [] and drive.root.exit_code == 75
+
+
 def test_checkpoints_as_often_as_their_cost_allows() -> None:
     drive = Driver(interval_s=None)
 
@@ -305,7 +362,7 @@ def test_an_error_of_the_disk_stops_the_run_and_the_rows_are_tried_again() -> No
     assert actions[0] == Log("no space left", warning=True) and drive.root.reason is Reason.TROUBLE
     drive(Farewell(1, 1), 1)
     drive(Farewell(1, 0), 2)
-    again, _ = drive(Tick())
+    (again,) = drive(Tick())
     assert again.serial == append.serial + 1 and again.records["id"].tolist() == [0]
     drive(Appended(again.serial, "no space left"))
     rest = without_room(drive)
