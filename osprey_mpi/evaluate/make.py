@@ -97,4 +97,7 @@ def process_settings(config: Any, schema: Schema, rank: int, scratch_root: Path)
         "options": objective.options,
         "command": None if objective.command is None else command_specification(objective, schema, folder),
     }
-    return Settings(order, folder, scratch_root, rank, objective.batch, objective.retries, objective.time_limit_s)
+    return Settings(
+        order=order, folder=folder, scratch_root=scratch_root, rank=rank, batch=objective.batch,
+        retries=objective.retries, time_limit_s=objective.time_limit_s,
+    )  # fmt: skip

@@ -53,7 +53,7 @@ class Chunk:
     n_taken: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Say what the child is to run. `order` travels to it as JSON (see child.py); `time_limit_s` is per call."""
 
