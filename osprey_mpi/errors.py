@@ -87,3 +87,9 @@ class StorageError(OspreyError):
     """Report a file that could not be written or read; the run can be resumed once there is room."""
 
     exit_code = ExitCode.STOPPED
+
+
+class OutputError(StorageError):
+    """Report what a verb shows or exports and cannot write: no run lacks anything, so there is nothing to resume."""
+
+    exit_code = ExitCode.ENVIRONMENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from osprey_mpi.cli.options import Folder
-from osprey_mpi.errors import UsageError
+from osprey_mpi.errors import OutputError, StorageError, UsageError
 
 
 class ExportFormat(StrEnum):
@@ -42,7 +43,9 @@ def export_command(
     if format is ExportFormat.HDF5:
         from osprey_mpi.storage.results import write_results
 
-        write_text([f"{write_results(run.path, run.rows, output)}\n"])
+        path = run.path / "results.h5" if output is None else output.absolute()
+        write_file(path, lambda: write_results(run.path, run.rows, path))
+        write_text([f"{path}\n"])
         return
     parts = csv_parts(run) if format is ExportFormat.CSV else json_parts(run)
     if output is None:
@@ -50,7 +53,19 @@ def export_command(
         return
     from osprey_mpi.storage.files import write_atomic
 
-    write_atomic(output.absolute(), "".join(parts).encode("utf-8"))
+    path = output.absolute()
+    write_file(path, lambda: write_atomic(path, "".join(parts).encode("utf-8")))
+
+
+def write_file(path: Path, write: Callable[[], object]) -> None:
+    """Write a file. Raises OutputError: what is missing then is the export alone, whatever the run is at."""
+    from osprey_mpi.storage.files import storage_error
+
+    try:
+        write()
+    except StorageError as error:
+        cause = error.__cause__ or error
+        raise OutputError(str(storage_error(path, cause, then="export again"))) from cause
 
 
 def check_output(output: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from osprey_mpi.errors import StorageError
+from osprey_mpi.errors import OutputError
 
 
 def write_json(value: Any, indent: int | None = 2) -> None:
@@ -29,7 +29,7 @@ def write_text(parts: Iterable[str]) -> None:
 def write_bytes(parts: Iterable[bytes]) -> None:
     """Write bytes to stdout.
 
-    Raises StorageError if stdout cannot take them, BrokenPipeError if nobody reads it any more, as `head` does; where
+    Raises OutputError if stdout cannot take them, BrokenPipeError if nobody reads it any more, as `head` does; where
     no verb says otherwise that ends the program quietly.
     """
     try:
@@ -42,7 +42,7 @@ def write_bytes(parts: Iterable[bytes]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise
-        raise StorageError(f"the output cannot be written to stdout: {error.strerror} (errno {error.errno})") from error
+        raise OutputError(f"the output cannot be written to stdout: {error.strerror} (errno {error.errno})") from error
 
 
 def open_standard_streams() -> None:

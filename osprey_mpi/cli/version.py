@@ -10,8 +10,9 @@ import typer
 def _print_version(asked: bool) -> None:
     if asked:
         from osprey_mpi import __version__
+        from osprey_mpi.cli.output import write_text
 
-        typer.echo(f"osprey-mpi {__version__}")
+        write_text([f"osprey-mpi {__version__}\n"])
         raise typer.Exit
 
 

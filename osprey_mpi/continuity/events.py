@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Evaluated:
     """
 
     order: Order
+    _: KW_ONLY  # a swap of two arrays would pass for right
     generation: int
     row_start: int
     row_stop: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from osprey_mpi.continuity.health import PATIENCE_S
 
@@ -18,6 +18,7 @@ class LeaderSettings:
 
     n_columns: int
     n_dims: int
+    _: KW_ONLY  # many of them are seconds or counts: a swap of two would pass for right
     batch: int = 1
     exact: bool = False
     cycle_s: float = 1.0

@@ -18,7 +18,14 @@ def task_of(action: Evaluate) -> Task:
     generation = EXPLICIT if distribution is None else distribution.generation
     positions = order.positions if explicit else None
     return Task(
-        order.first, order.n, order.row_start, order.row_stop, generation, order.attempt, positions, distribution
+        first=order.first,
+        n=order.n,
+        row_start=order.row_start,
+        row_stop=order.row_stop,
+        generation=generation,
+        attempt=order.attempt,
+        positions=positions,
+        distribution=distribution,
     )
 
 
@@ -30,6 +37,16 @@ def reported(item: Progress) -> Reported:
 def evaluated(item: Outcome, order: Order) -> Evaluated:
     """Return the event of what became of rows of an order."""
     return Evaluated(
-        order, item.task.generation, item.row_start, item.row_stop, item.records, item.values,
-        item.positions, item.costs, item.violations, item.elapsed_s, item.survivors, item.reasons,
-    )  # fmt: skip
+        order,
+        generation=item.task.generation,
+        row_start=item.row_start,
+        row_stop=item.row_stop,
+        records=item.records,
+        values=item.values,
+        positions=item.positions,
+        costs=item.costs,
+        violations=item.violations,
+        elapsed_s=item.elapsed_s,
+        survivors=item.survivors,
+        reasons=item.reasons,
+    )

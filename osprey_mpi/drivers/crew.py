@@ -22,7 +22,7 @@ from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
 from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.logs import usage_logged
-from osprey_mpi.drivers.loop import Loop, Machine
+from osprey_mpi.drivers.loop import Disk, Loop, Machine
 from osprey_mpi.drivers.opening import budget_of
 from osprey_mpi.drivers.past import Kept
 from osprey_mpi.drivers.progress import Progress
@@ -145,7 +145,7 @@ class Crew:
             self.evaluator.start()
         now = time.monotonic()
         machines: dict[Role, Machine] = {}
-        disk = None
+        disk: Disk | None = None
         snapshots = self._spread_snapshots()
         bell = self._hang_bell()
         if world.is_root:
@@ -213,9 +213,11 @@ class Crew:
         config, opened = self.session.config, self.session.opened
         assert opened is not None
         settings = RootSettings(
-            budget_of(config), self.session.space.n_columns, self.exact, config.output.results_interval_s,
-            config.checkpoint.interval_s, config.checkpoint.failures_per_day, config.continuity.suspect_after_s,
-            config.continuity.lost_after_s, max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
+            budget_of(config), self.session.space.n_columns, exact=self.exact,
+            results_interval_s=config.output.results_interval_s, checkpoint_interval_s=config.checkpoint.interval_s,
+            failures_per_day=config.checkpoint.failures_per_day, suspect_after_s=config.continuity.suspect_after_s,
+            lost_after_s=config.continuity.lost_after_s,
+            n_alarming=max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
         root = Root(
             self.rank, self.placed.leaders, settings, now, tally=opened.tally, best=opened.best,
@@ -226,7 +228,7 @@ class Crew:
                 root.leases.give(order.first + order.row_start, order.first + order.row_stop)
         return root
 
-    def _desk(self, root: Root) -> Any:
+    def _desk(self, root: Root) -> Disk:
         from osprey_mpi.drivers.desk import Desk
 
         session = self.session
@@ -274,7 +276,7 @@ class Crew:
             return frozenset()
         return frozenset({self.placed.root, *self.placed.leaders})
 
-    def _keep_undelivered(self, machines: Mapping[Role, Machine], disk: Any) -> None:
+    def _keep_undelivered(self, machines: Mapping[Role, Machine], disk: Disk | None) -> None:
         """Keep what this rank knows of the run and others may not: on disk if it can write, else for the next root."""
         for role in (Role.LEADER, Role.WORKER):  # a leader's deltas hold those of its workers
             machine = machines.get(role)
@@ -284,7 +286,7 @@ class Crew:
         if isinstance(worker, Worker) and not self.exact and self.evaluator is not None and self.backend is not None:
             self.session.past.kept = Kept(self.evaluator, self.backend, list(worker.given), worker.rows_back)
         root = machines.get(Role.ROOT)
-        if isinstance(root, Root):
+        if isinstance(root, Root) and disk is not None:
             for append in root.books.append():
                 disk.append(append)
 
@@ -319,8 +321,8 @@ def leader_settings(session: Session, exact: bool, n_flocks: int) -> LeaderSetti
     share = None if total is None else -(-total // n_flocks)
     penalty = objective.penalty if objective.on_failure == "penalty" else None
     return LeaderSettings(
-        space.n_columns, space.n_dims, objective.batch, exact, continuity.cycle_s, continuity.stale_window,
-        continuity.suspect_after_s, continuity.lost_after_s,
-        penalty=penalty,
-        speed_exponent=config.swarm.search.speed_exponent, n_evaluations=share, has_others=n_flocks > 1,
+        space.n_columns, space.n_dims, batch=objective.batch, exact=exact, cycle_s=continuity.cycle_s,
+        stale_window=continuity.stale_window, suspect_after_s=continuity.suspect_after_s,
+        lost_after_s=continuity.lost_after_s, penalty=penalty, speed_exponent=config.swarm.search.speed_exponent,
+        n_evaluations=share, has_others=n_flocks > 1,
     )  # fmt: skip

@@ -59,7 +59,7 @@ LONGEST_WOKEN_S = 0.050  # where all that can come wakes the loop: the evaluator
 # look costs four times what the next ones do. Slack is shared with the way of the order that answers.
 GATHER_S, SLACK_SHARE = 0.016, 0.6
 WATCH_S = 0.1  # an evaluator that says nothing is looked at this often: it keeps the objective's time limit
-DRAIN_S = 5.0  # for the last messages to leave
+DRAIN_S = 5.0  # for the last messages to leave, and for those that are half in
 
 
 class Machine(Protocol):
@@ -295,11 +295,12 @@ class Loop:
             self._bell.silence()
 
     def _drain(self) -> None:
-        """Let the last messages leave, for a bounded time."""
+        """Let the last messages leave, and come in whole what has begun to, for a bounded time."""
         deadline = time.monotonic() + DRAIN_S
         self._run_local(time.monotonic())
         while not self.channel.idle():
             if time.monotonic() > deadline:
-                self.log.warning("some last messages could not leave within %.0f s", DRAIN_S)
+                self.log.warning("some last messages were still on their way after %.0f s", DRAIN_S)
                 return
             time.sleep(0.001)
+            self.channel.poll()  # for nobody here, but a large message comes in, and its sender is rid of it, only so

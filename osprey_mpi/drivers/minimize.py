@@ -11,6 +11,7 @@ from osprey_mpi.drivers.outcome import RunResult
 
 if TYPE_CHECKING:
     from osprey_mpi.config import Config
+    from osprey_mpi.drivers.request import Request
 
 
 def minimize(
@@ -41,17 +42,14 @@ def minimize(
     one: Open MPI's mpirun makes it of a Ctrl-C.
     MPI, once started, stays so until the program ends.
     """
-    from osprey_mpi.comm.launcher import detect
-    from osprey_mpi.drivers.lives import run_session
     from osprey_mpi.drivers.request import Request
     from osprey_mpi.drivers.wording import in_python
-    from osprey_mpi.errors import OspreyError
 
     _check(function, out, sections.get("objective"))
     folder = None if out is None else Path(out)
     mapping = _mapping(function, parameters, sections)
     is_old = resume and _holds_run(folder, overwrite)
-    request = Request(
+    return _run(Request(
         load=lambda: _load(mapping, folder),
         resume=folder if is_old else None,
         out=folder,
@@ -60,13 +58,22 @@ def minimize(
         quiet=quiet,
         function=None if isinstance(function, str) else function,
         wording=in_python,
-    )
+    ))  # fmt: skip
+
+
+def _run(request: Request) -> RunResult:
+    """Run as a Python program expects it: messages in its terms, and a Ctrl-C comes as KeyboardInterrupt."""
+    from osprey_mpi.comm.launcher import detect
+    from osprey_mpi.drivers.lives import run_session
+    from osprey_mpi.errors import OspreyError
+
     try:
         result = run_session(request)
     except OspreyError as error:
-        error.args = (in_python(str(error)),)
+        error.args = (request.wording(str(error)),)
         raise
-    if result.reason in ("signal INT", "signal TERM" if detect().expects_mpi else ""):
+    interrupts = {"signal INT", "signal TERM"} if detect().expects_mpi else {"signal INT"}
+    if result.reason in interrupts:
         raise KeyboardInterrupt(f"the run is saved in {result.out}")
     return result
 

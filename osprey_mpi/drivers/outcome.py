@@ -43,10 +43,18 @@ class RunResult:
         """Build the result from the last status."""
         best = status.best
         return cls(
-            None if best is None else best.cost, None if best is None else dict(best.parameters),
-            0.0 if best is None else best.violation, status.n_evaluations, root.detail, status.wall_s, status.n_ranks,
-            out, exit_code, status.counts.get("ok", 0) if best is None else 0, status.life,
-        )  # fmt: skip
+            cost=None if best is None else best.cost,
+            parameters=None if best is None else dict(best.parameters),
+            violation=0.0 if best is None else best.violation,
+            n_evaluations=status.n_evaluations,
+            reason=root.detail,
+            wall_s=status.wall_s,
+            n_ranks=status.n_ranks,
+            out=out,
+            exit_code=exit_code,
+            n_infeasible=status.counts.get("ok", 0) if best is None else 0,
+            n_lives=status.life,
+        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain JSON values."""

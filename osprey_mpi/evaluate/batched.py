@@ -17,8 +17,7 @@ from osprey_mpi.evaluate.builtin import Arrays, prepare
 from osprey_mpi.evaluate.context import Context, Silent, scratch_name
 from osprey_mpi.evaluate.loading import load_function
 from osprey_mpi.evaluate.objective import Failure, Objective, costs_and_violations, describe, unusable
-from osprey_mpi.evaluate.schema import choice_table
-from osprey_mpi.search.columns import Kind, Layout
+from osprey_mpi.search.columns import Layout, arrays_of, choice_table
 
 # An array of the device's namespace.
 Array = Any
@@ -119,23 +118,13 @@ class PythonCall:
         """Evaluate rows of values; raises Failure for what is no cost per row."""
         context = Context(first, self._seed, self._scratch_root, scratch_name(first, self._rank), Silent())
         try:
-            result = self._objective.call(self._parameters(values), context)
+            result = self._objective.call(arrays_of(self._layouts, values, self._tables), context)
         finally:
             context.close()
         to_host = self._device.to_host
         host = {k: to_host(v) for k, v in result.items()} if isinstance(result, Mapping) else to_host(result)
         costs, violations = costs_and_violations(host, values.shape[0])
         return Costs(costs, violations if isinstance(result, Mapping) else None)
-
-    def _parameters(self, values: Array) -> dict[str, Array]:
-        result: dict[str, Array] = {}
-        for layout in self._layouts:
-            part = values[:, layout.start : layout.stop] if layout.is_array else values[:, layout.start]
-            if layout.choices is not None:
-                result[layout.name] = self._tables[layout.name][part.astype(np.int64)]
-            else:  # a copy: user code may write into its arguments
-                result[layout.name] = part.astype(np.int64 if layout.kind is Kind.INTEGER else np.float64, copy=True)
-        return result
 
 
 def _table(layout: Layout, xp: ModuleType) -> Array:

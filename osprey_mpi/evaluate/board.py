@@ -79,8 +79,12 @@ class Board:
             with tempfile.TemporaryFile() as file:
                 fd = os.dup(file.fileno())
         slots = N_SLOTS * capacity * (RESULT.itemsize + n_columns * 8)
-        os.ftruncate(fd, _HEAD_BYTES + slots + len(instructions))
-        board = cls(fd, capacity, n_columns)
+        try:
+            os.ftruncate(fd, _HEAD_BYTES + slots + len(instructions))
+            board = cls(fd, capacity, n_columns)
+        except OSError:
+            os.close(fd)
+            raise
         board._map[board._instructions_at :] = instructions
         board.set_running(-1, 0, 0.0)
         return board

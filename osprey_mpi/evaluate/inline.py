@@ -244,16 +244,16 @@ class InlineEvaluator:
             records["t_end_s"] = now_s
         return Outcome(
             task,
-            task.row_start,
-            task.row_stop,
-            _joined(job.records, np.empty(0, RECORD)),
-            _joined(job.values, np.empty((0, space.n_columns))),
-            _joined(job.positions, np.empty((0, space.n_dims))),
-            job.costs,
-            job.violations,
-            survivors,
-            job.reasons,
-            now_s - job.t_start_s,
+            row_start=task.row_start,
+            row_stop=task.row_stop,
+            records=_joined(job.records, np.empty(0, RECORD)),
+            values=_joined(job.values, np.empty((0, space.n_columns))),
+            positions=_joined(job.positions, np.empty((0, space.n_dims))),
+            costs=job.costs,
+            violations=job.violations,
+            survivors=survivors,
+            reasons=job.reasons,
+            elapsed_s=now_s - job.t_start_s,
         )
 
 

@@ -137,16 +137,16 @@ class Jobs:
                 reasons[id] += f"\nparameters {name_parameters(parameters)}"
         return Outcome(
             job.task,
-            job.task.row_start + start,
-            job.task.row_start + stop,
-            self._records(job, rows),
-            job.values[rows],
-            job.positions[rows],
-            costs,
-            violations,
-            self._survivors(job, start, stop),
-            reasons,
-            self._elapsed_s(job, start, stop),
+            row_start=job.task.row_start + start,
+            row_stop=job.task.row_start + stop,
+            records=self._records(job, rows),
+            values=job.values[rows],
+            positions=job.positions[rows],
+            costs=costs,
+            violations=violations,
+            survivors=self._survivors(job, start, stop),
+            reasons=reasons,
+            elapsed_s=self._elapsed_s(job, start, stop),
         )
 
     def _elapsed_s(self, job: Job, start: int, stop: int) -> float:

@@ -29,6 +29,7 @@ from osprey_mpi.evaluate.objective import Reply
 from osprey_mpi.evaluate.printed import Printed
 from osprey_mpi.evaluate.process import ChildProcess
 from osprey_mpi.evaluate.schema import Schema
+from osprey_mpi.evaluate.specification import check_command
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 
 _log = getLogger("osprey_mpi")
@@ -52,7 +53,7 @@ class Chunk:
     n_taken: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Say what the child is to run. `order` travels to it as JSON (see child.py); `time_limit_s` is per call."""
 
@@ -109,7 +110,9 @@ class ProcessEvaluator:
             self._seen = self._overtime = self._load_error = None
 
     def check(self) -> None:
-        """Wait until the child has imported the objective; raises ConfigError if it cannot."""
+        """Check the command, or wait until the child has imported the function; raises ConfigError."""
+        if self._settings.is_command:
+            check_command(self._settings.order["command"])
         self.start()
         assert self._child is not None
         child = self._child

@@ -31,15 +31,16 @@ class ChildProcess:
     def __init__(self, board: Board, folder: Path, printed: Printed) -> None:
         self.board, self._printed = board, printed
         printed.forget()
-        control_read, self._control = os.pipe()
-        self._results, results_write = os.pipe()
-        self._output, output_write = os.pipe()
-        environment = clean_environment(os.environ)
-        python_path = environment.get("PYTHONPATH", "")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGE_ROOT, python_path]))
-        passed = (control_read, results_write, board.fd)
-        numbers = [*passed, board.capacity, board.values[0].shape[1], os.getpid()]
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:  # a start that fails leaves nothing open
+            ours.callback(board.close)
+            control_read, self._control = _pipe(theirs, ours)
+            self._results, results_write = _pipe(ours, theirs)
+            self._output, output_write = _pipe(ours, theirs)
+            environment = clean_environment(os.environ)
+            python_path = environment.get("PYTHONPATH", "")
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGE_ROOT, python_path]))
+            passed = (control_read, results_write, board.fd)
+            numbers = [*passed, board.capacity, board.values[0].shape[1], os.getpid()]
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "osprey_mpi.evaluate.child", *map(str, numbers), python_path],
                 stdin=subprocess.DEVNULL,
@@ -50,9 +51,7 @@ class ChildProcess:
                 env=environment,
                 start_new_session=True,
             )
-        finally:
-            for fd in (control_read, results_write, output_write):
-                os.close(fd)
+            ours.pop_all()
         for fd in (self._control, self._results, self._output):
             os.set_blocking(fd, False)
         self.pid = self._process.pid
@@ -123,6 +122,14 @@ class ChildProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         _signal_group(self.pid, number)
+
+
+def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:
+    """Make a pipe; each stack closes its end."""
+    read_end, write_end = os.pipe()
+    reading.callback(os.close, read_end)
+    writing.callback(os.close, write_end)
+    return read_end, write_end
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

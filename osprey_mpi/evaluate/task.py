@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -52,6 +52,7 @@ class Outcome:
     """
 
     task: Task
+    _: KW_ONLY  # a swap of two arrays would pass for right
     row_start: int
     row_stop: int
     records: NDArray[np.void]

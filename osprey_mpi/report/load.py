@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from osprey_mpi.search.columns import Choice
+from osprey_mpi.search.columns import Choice, choice_table
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.rows import Rows, read_run
 from osprey_mpi.storage.status import RunStatus, State
@@ -61,7 +61,10 @@ def typed(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list
     result: dict[str, list[Any]] = {}
     for parameter in parameters_of(rows.columns):
         part = values[:, parameter.start : parameter.stop]
-        columns = [_typed_column(column, parameter.kind == "integer", parameter.choices) for column in part.T]
+        choices = parameter.choices
+        if choices is not None and parameter.is_array:
+            choices = tuple(choice_table(choices).tolist())  # an array has one type for all of them
+        columns = [_typed_column(column, parameter.kind == "integer", choices) for column in part.T]
         result[parameter.name] = (
             [list(items) for items in zip(*columns, strict=True)] if parameter.is_array else columns[0]
         )

@@ -1,4 +1,4 @@
-"""Name the columns of a value row and the layout of one parameter in it."""
+"""Name the columns of a value row and the layout of one parameter in it; give the parameters of value rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from osprey_mpi.errors import ConfigError
 
 Choice = str | int | float | bool
+Value = Choice | NDArray[Any]
 
 
 class Kind(StrEnum):
@@ -124,3 +128,56 @@ def parents_first(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
         ordered += ready
         waiting = [layout for layout in waiting if layout not in ready]
     return tuple(ordered)
+
+
+def parameters_of(layouts: Sequence[Layout], row: NDArray[np.float64]) -> dict[str, Value]:
+    """Give the parameters of one value row (n_columns,) as the objective gets them; inactive ones are absent.
+
+    Real Python types; an array parameter is an array as `array_of` gives it.
+    """
+    numbers = row.tolist()  # Python floats: many times faster than reading NumPy scalars one by one
+    result: dict[str, Value] = {}
+    for layout in layouts:
+        number = numbers[layout.start]
+        if number != number:  # NaN
+            continue
+        if layout.is_array:
+            result[layout.name] = array_of(layout, row[layout.start : layout.stop])
+        elif layout.choices is not None:
+            result[layout.name] = layout.choices[int(number)]
+        else:
+            result[layout.name] = int(number) if layout.kind is Kind.INTEGER else number
+    return result
+
+
+def arrays_of(layouts: Sequence[Layout], rows: Any, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Give the parameters of value rows (n, n_columns) as arrays: (n,) for a scalar, (n, size) for an array.
+
+    tables: the choices by parameter, on the device of `rows`; NumPy's own if None. Inactive values have no place in an
+    array, so the config refuses conditional parameters in a batch.
+    """
+    return {
+        layout.name: array_of(
+            layout,
+            rows[:, layout.start : layout.stop] if layout.is_array else rows[:, layout.start],
+            None if tables is None else tables.get(layout.name),
+        )
+        for layout in layouts
+    }
+
+
+def array_of(layout: Layout, part: Any, table: Any = None) -> Any:
+    """Give columns of value rows as an array: reals float64, integers int64, choices as `table` or `choice_table`."""
+    if layout.choices is not None:
+        return (choice_table(layout.choices) if table is None else table)[part.astype(np.int64)]
+    # A copy: user code may write into its arguments.
+    return part.astype(np.int64 if layout.kind is Kind.INTEGER else np.float64, copy=True)
+
+
+def choice_table(choices: Sequence[Choice]) -> NDArray[Any]:
+    """Return choices as an array to be indexed by codes: numbers where all are numbers, else Python objects.
+
+    Numbers, because arithmetic on an object array gives an object array, which is no array of costs.
+    """
+    kinds = {type(choice) for choice in choices}
+    return np.array(choices) if kinds <= {int, float} or kinds == {bool} else np.array(choices, dtype=object)

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.errors import ConfigError
-from osprey_mpi.search.columns import Choice, Kind, Layout, code_of, lay_out, parents_first
+from osprey_mpi.search.columns import Kind, Layout, Value, code_of, lay_out, parameters_of, parents_first
 from osprey_mpi.search.scales import Scales, axis_of
 
 Floats = NDArray[np.float64]
-Value = Choice | NDArray[Any]
 
 
 class Space:
@@ -80,18 +79,7 @@ class Space:
 
     def parameters(self, row: Floats) -> dict[str, Value]:
         """Give the parameters of one value row as the types that the objective gets; inactive ones are absent."""
-        result: dict[str, Value] = {}
-        for layout in self.layouts:
-            first = row[layout.start]
-            if first != first:  # NaN
-                continue
-            if layout.is_array:
-                result[layout.name] = _array(layout, row[layout.start : layout.stop])
-            elif layout.choices is not None:
-                result[layout.name] = layout.choices[int(first)]
-            else:
-                result[layout.name] = int(first) if layout.kind is Kind.INTEGER else float(first)
-        return result
+        return parameters_of(self.layouts, row)
 
     def row(self, parameters: Mapping[str, Any]) -> Floats:
         """Give the value row of named parameters; those not named are NaN.
@@ -158,12 +146,6 @@ class Space:
         position = np.full(self.n_dims, 0.5)
         position[self.n_numeric :] = 0.0
         return position
-
-
-def _array(layout: Layout, part: Floats) -> NDArray[Any]:
-    if layout.choices is not None:
-        return np.array([layout.choices[int(code)] for code in part], dtype=object)
-    return part.astype(np.int64) if layout.kind is Kind.INTEGER else part.copy()
 
 
 def _parsed(constraint: Any) -> Any:

@@ -300,6 +300,7 @@ class Cluster:
                 best = osprey.survivors(costs, np.zeros(costs.size), osprey.n_survivors(order.n, self.space.n_dims))
                 survivors = best, block.latent[row:stop][best]
         return Evaluated(
-            order, block.generation, row, stop, records[kept], values[kept], points[kept], costs, np.zeros(stop - row),
-            self.queue.now - began, survivors, reasons,
+            order, generation=block.generation, row_start=row, row_stop=stop, records=records[kept],
+            values=values[kept], positions=points[kept], costs=costs, violations=np.zeros(stop - row),
+            elapsed_s=self.queue.now - began, survivors=survivors, reasons=reasons,
         )  # fmt: skip

@@ -84,9 +84,9 @@ def build_leader(plan: Plan, placed: Tree, flock: Flock, groups: Groups, running
     """Return the leader of a flock."""
     times, space = plan.times, plan.space
     settings = LeaderSettings(
-        space.n_columns, space.n_dims, 1, is_exact(placed), times.cycle_s, suspect_after_s=times.suspect_after_s,
-        lost_after_s=times.lost_after_s, patience_s=times.patience_s, leave_s=times.leave_s / 2,
-        has_others=len(placed.flocks) > 1,
+        space.n_columns, space.n_dims, exact=is_exact(placed), cycle_s=times.cycle_s,
+        suspect_after_s=times.suspect_after_s, lost_after_s=times.lost_after_s, patience_s=times.patience_s,
+        leave_s=times.leave_s / 2, has_others=len(placed.flocks) > 1,
     )  # fmt: skip
     saved, carry = Carry.split(dict(groups.get(f"flock-{flock.number:04d}", {})))
     args = (space, plan.config.swarm.search, plan.seed, flock.number, 1)

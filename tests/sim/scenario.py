@@ -92,8 +92,8 @@ def build(
         suspect_after_s=suspect_after_s, lost_after_s=lost_after_s,
     )  # fmt: skip
     settings = LeaderSettings(
-        space.n_columns, space.n_dims, batch, exact, suspect_after_s=suspect_after_s, lost_after_s=lost_after_s,
-        patience_s=patience_s, speed_exponent=made.swarm.search.speed_exponent,
+        space.n_columns, space.n_dims, batch=batch, exact=exact, suspect_after_s=suspect_after_s,
+        lost_after_s=lost_after_s, patience_s=patience_s, speed_exponent=made.swarm.search.speed_exponent,
         has_others=len(placed.flocks) > 1,
     )  # fmt: skip
     snapshots = {int(name.removeprefix("flock-")): arrays for name, arrays in disk.groups.items()}

@@ -7,6 +7,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State, write_status
+
+COMMAND = [sys.executable, "-c", "from osprey_mpi.cli import main; main()"]
 
 
 def test_version(osprey: Any) -> None:
@@ -137,13 +140,40 @@ def test_export_hdf5(osprey: Any, run: Path, tmp_path: Path) -> None:
         assert file["evaluations/evaluation"][:].tolist() == [0, 1, 2, 3]
 
 
-def test_export_into_a_pipe_that_closes_or_a_full_device(run: Path, osprey: Any) -> None:
-    code = "import sys; from osprey_mpi.cli import main; main()"
-    command = [sys.executable, "-c", code, "export", str(run), "--format", "json"]
+@pytest.mark.parametrize("words", [["export"], ["report"], ["status"], ["schema"], ["doctor"], ["--version"]])
+def test_a_full_stdout_is_no_reason_to_resume_a_run(run: Path, words: list[str]) -> None:
+    """No run lacks anything, so the code is not that of a run that stopped, which batch systems start again."""
+    folder = [str(run)] if words[0] in ("export", "report", "status") else []
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert done.returncode == 75
+        done = subprocess.run(
+            [*COMMAND, *words, *folder], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 4
     assert done.stderr == "osprey: the output cannot be written to stdout: No space left on device (errno 28)\n"
+
+
+@pytest.mark.parametrize(
+    ("format", "is_given"), [("csv", True), ("json", True), ("hdf5", True), ("hdf5", False)]
+)
+def test_an_export_that_found_no_room_is_to_be_made_again(
+    run: Path, tmp_path: Path, format: str, is_given: bool
+) -> None:
+    """A limit on the size of files stands for the full disk."""
+    path = tmp_path / f"out.{format}" if is_given else run / "results.h5"
+    words = [*COMMAND, "export", str(run), "--format", format, *(["-o", str(path)] if is_given else [])]
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert re.fullmatch(
+        re.escape(f"osprey: {path} cannot be written: File too large (errno 27); ") + r"\d+ bytes free; "
+        r"a limit on the size of files was met \(ulimit -f\): raise it and export again\n",
+        done.stderr,
+    )
+    assert not path.exists() and not list(path.parent.glob(".*.tmp-*"))
+
+
+def test_export_into_a_pipe_that_closes(run: Path) -> None:
+    command = [*COMMAND, "export", str(run), "--format", "json"]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -57,8 +57,9 @@ def evaluated(
     positions = np.full((stop - start, N_DIMS), 0.25) + 0.001 * np.arange(start, stop)[:, None]
     kept = list(range(stop - start)) if keep is None else keep
     return Evaluated(
-        order, EXPLICIT if order.positions.size else generation, start, stop, records[kept], positions[kept],
-        positions[kept], array, records["violation"].copy(), elapsed_s, **options,
+        order, generation=EXPLICIT if order.positions.size else generation, row_start=start, row_stop=stop,
+        records=records[kept], values=positions[kept], positions=positions[kept], costs=array,
+        violations=records["violation"].copy(), elapsed_s=elapsed_s, **options,
     )  # fmt: skip
 
 

@@ -36,7 +36,10 @@ class Evaluator:
         """Let the first task end."""
         task, n = self.tasks.pop(0), 1
         one, row = np.zeros((n, 1)), np.zeros(n)
-        self.done.append(Outcome(task, 0, n, np.zeros(n, RECORD), one, one, row, row))
+        self.done.append(Outcome(
+            task, row_start=0, row_stop=n, records=np.zeros(n, RECORD), values=one, positions=one, costs=row,
+            violations=row,
+        ))  # fmt: skip
 
     def poll(self) -> list[Any]:
         done, self.done = self.done, []

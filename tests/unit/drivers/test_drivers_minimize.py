@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import osprey_mpi
+from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.wording import in_python
 from osprey_mpi.errors import ConfigError, UsageError
 
@@ -29,7 +31,7 @@ def fail(parameters: dict[str, Any]) -> float:
     raise ValueError("nope")
 
 
-def minimize(function: Any = square, parameters: Any = X, **more: Any) -> osprey_mpi.RunResult:
+def minimize(function: Any = square, parameters: Any = X, **more: Any) -> RunResult:
     return osprey_mpi.minimize(function, parameters, **{"budget": {"evaluations": 5}, "out": "out", **more})
 
 
@@ -86,6 +88,35 @@ def test_a_run_without_a_result_has_no_cost(capsys: pytest.CaptureFixture[str]) 
     assert (result.cost, result.parameters, result.exit_code) == (None, None, 3)
     err = capsys.readouterr().err
     assert re.search("ValueError: nope; the run goes on, Ctrl-C saves and stops it\n", err) and "CONFIG" not in err
+
+
+def test_the_result_has_the_types_that_the_objective_got() -> None:
+    got: list[Any] = []
+
+    def loss(parameters: dict[str, Any]) -> float:
+        got.append(parameters["s"])
+        return float(parameters["s"].sum())
+
+    result = minimize(loss, {"s": {"type": "categorical", "choices": [1, 2, 4], "size": 3}}, budget={"evaluations": 1})
+    assert result.parameters is not None and result.parameters["s"].tolist() == got[0].tolist()
+    assert result.parameters["s"].dtype == got[0].dtype == "int64"
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_launched", "is_interrupt"),
+    [("signal INT", False, True), ("signal TERM", True, True), ("signal TERM", False, False), ("", False, False)],
+)
+def test_only_a_signal_that_stands_for_ctrl_c_is_an_interrupt(
+    reason: str, is_launched: bool, is_interrupt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = RunResult(None, None, 0.0, 0, reason, 0.0, 1, Path("out"), 75)
+    monkeypatch.setattr("osprey_mpi.drivers.lives.run_session", lambda request: result)
+    monkeypatch.setattr("osprey_mpi.comm.launcher.detect", lambda: SimpleNamespace(expects_mpi=is_launched))
+    try:
+        given: object = minimize()
+    except KeyboardInterrupt as error:  # one that is not caught would end the tests
+        given = str(error)
+    assert given == ("the run is saved in out" if is_interrupt else result)
 
 
 def test_every_command_that_a_message_names_is_put_in_python() -> None:

@@ -42,7 +42,7 @@ def records_of(*status: Status) -> Any:
 def test_the_user_is_told_once_of_each_kind_and_not_of_what_was_ended_on_purpose(tmp_path: Path) -> None:
     warnings: list[str] = []
     config = config_from_mapping(CONFIG)
-    settings = RootSettings(BudgetRule(9, None, None, None), SPACE.n_columns, False, 1.0, 1.0, 1.0, 1.0)
+    settings = RootSettings(BudgetRule(9), SPACE.n_columns)
     with RunFolder.create(tmp_path / "run", config) as folder:
         folder.begin_life(1, ["h"])
         desk = Desk(
@@ -74,8 +74,9 @@ def test_the_log_has_id_rank_and_parameters_cut_to_500_characters(caplog: pytest
     values = np.full((3, 200), 0.5) + np.arange(3)[:, None] / 8
     reasons = {1: "KeyError: 'gone'\n  line 3", 2: "stopped early", 9: "killed by SIGSEGV"}
     event = Evaluated(
-        Order(0, 10, 0, 10, 0), 0, 0, 10, records, values, values, np.zeros(10), np.zeros(10), 1.0, None, reasons
-    )
+        Order(0, 10, 0, 10, 0), generation=0, row_start=0, row_stop=10, records=records, values=values,
+        positions=values, costs=np.zeros(10), violations=np.zeros(10), elapsed_s=1.0, reasons=reasons,
+    )  # fmt: skip
     with caplog.at_level(logging.INFO), Signals(launched=False) as signals:
         Loop(3, {}, NoChannel(), signals, log, describe=describe)._note_reasons(event)
     failed, stopped, rowless = caplog.records

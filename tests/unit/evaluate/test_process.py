@@ -323,58 +323,6 @@ def test_where_nothing_is_feasible_the_least_infeasible_survive(rig):
     assert rows.tolist() == np.argsort(outcome.violations).tolist()[: len(rows)] and len(rows) > 0
 
 
-def test_output_of_the_objective_never_reaches_stdout(rig, capfd, caplog):
-    caplog.set_level("INFO")
-    rig("import os\nprint('at import')\ndef f(p):\n    print('hello'); os.system('echo shell'); return 1.0").run(
-        points(0.5)
-    )
-    out, _ = capfd.readouterr()
-    assert out == ""
-    assert "at import" in caplog.text and "hello" in caplog.text and "shell" in caplog.text
-
-
-def test_what_is_printed_is_logged_line_by_line_with_its_evaluation(rig, caplog):
-    """Whatever writes it, in its order, and complete when the evaluation's result is; native output has no mark."""
-    caplog.set_level("INFO")
-    source = """
-        import logging, os, sys
-        logging.basicConfig(format="%(message)s")
-        print("imported")
-        def f(p):
-            if p["x"] == 0.25:
-                print("two\\nlines", end="")
-                print(", \u00e9\\udc00", file=sys.stderr)
-                logging.warning("warned")
-                os.system("echo native")
-                print(" 10%\\r 90%\\r100%", flush=True)
-                print("no end", end="")
-            elif p["x"] == 0.75:
-                print("next")
-            return p["x"]
-    """
-    rig(source).run(points(0.5, 0.25, 0.75), first=7)
-    assert "\n".join(record.message for record in caplog.records).splitlines() == [
-        "imported", "evaluation 8: two", "evaluation 8: lines, \u00e9\\udc00", "evaluation 8: warned", "native",
-        "evaluation 8: 100%", "evaluation 8: no end", "evaluation 9: next",
-    ]  # fmt: skip
-
-
-def test_what_is_printed_fills_no_disk(rig, caplog, monkeypatch):
-    caplog.set_level("INFO")
-    monkeypatch.setattr("osprey_mpi.evaluate.printed.LOG_BYTES", 100)
-    r = rig("import os\ndef f(p):\n    print('x' * 50)\n    if p['x'] > 0.5: os.abort()\n    return 1.0")
-    for first in range(9):
-        r.run(points(0.5), first=first)
-    assert caplog.messages[:-1] == [f"evaluation {id}: {'x' * 50}" for id in (0, 1)]
-    assert caplog.messages[-1] == "what the objective prints is not logged any further: it was more than 100 bytes"
-    assert f"evaluation 9: {'x' * 50}" in r.run(points(0.75), first=9).reasons[9], "a crash shows its own last lines"
-
-
-def test_a_chatty_objective_is_drained(rig):
-    got = rig("def f(p):\n    print('x' * 1_000_000)\n    return 1.0").run(points(0.5, 0.5, 0.5))
-    assert got.status == [OK] * 3
-
-
 def test_the_child_imports_nothing_heavy(rig, tmp_path):
     source = """
         import sys

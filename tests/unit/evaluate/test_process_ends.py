@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -223,6 +225,26 @@ def test_a_child_that_takes_long_to_import_hears_its_rank(rig, monkeypatch, capl
     """
     got = rig(source).run(points(0.5, 1.0, 0.25, 1.0, 0.75))
     assert got.status == [OK, FAILED, OK, FAILED, OK] and "has not begun" not in caplog.text
+
+
+def test_a_child_that_cannot_be_started_leaves_nothing_open(rig):
+    """Descriptors run out at each step of it in turn."""
+
+    def held():
+        return sorted(Path("/proc/self/fd").iterdir()), Path("/proc/self/maps").read_text().count("osprey-board")
+
+    r = rig("def f(p): return p['x']", check=False)
+    limits, before, failures = resource.getrlimit(resource.RLIMIT_NOFILE), held(), 0
+    while r.evaluator._child is None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (failures, limits[1]))
+        try:
+            r.evaluator.start()
+        except OSError:
+            failures += 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert r.evaluator._child is not None or held() == before
+    assert failures > 10 and r.run(points(0.5)).costs == [0.5]
 
 
 def test_the_child_dies_with_its_rank(tmp_path, processes):

@@ -7,6 +7,7 @@ import io
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,18 @@ def test_typed_values(run: Path) -> None:
         "degree": [2, None],
     }
     assert type(values["n"][0]) is int and type(values["on"][0]) is bool
+
+
+@pytest.mark.parametrize("choices", [[1, 2, 4], [1, 2, 4.0], [True, False], ["a", 2, True]])
+def test_values_of_choices_are_those_that_the_objective_got(choices: list[Any]) -> None:
+    both = {"one": {"type": "categorical", "choices": choices}}
+    both["two"] = {**both["one"], "size": 2}
+    mapping = {"name": "t", "objective": {"python": "m:f"}, "parameters": both, "budget": {"evaluations": 1}}
+    space = Space(config_from_mapping(mapping).parameters)
+    row = np.array([0.0, len(choices) - 1.0, 0.0])
+    objective = space.parameters(row)
+    shown = typed(SimpleNamespace(values=row[None], columns=space.columns))  # type: ignore[arg-type]  # all it reads
+    assert repr(shown) == repr({"one": [objective["one"]], "two": [objective["two"].tolist()]})  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

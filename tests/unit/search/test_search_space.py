@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,6 +75,21 @@ def test_gives_python_types_and_leaves_inactive_ones_out() -> None:
     array = Space({"k": integer(0, 9, size=3)}).parameters(np.array([1.0, 2.0, 3.0]))["k"]
     assert isinstance(array, np.ndarray)
     assert array.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("choices", "dtype", "values"),
+    [
+        ((1, 2, 4), "int64", [4, 1]),
+        ((1, 2, 4.0), "float64", [4.0, 1.0]),
+        ((True, False), "bool", [False, True]),
+        (("a", 2, True), "object", [True, "a"]),
+    ],
+)
+def test_an_array_of_choices_has_one_type(choices: tuple[Any, ...], dtype: str, values: list[Any]) -> None:
+    space = Space({"k": category(*choices, size=2)})
+    array = space.parameters(np.array([len(choices) - 1.0, 0.0]))["k"]
+    assert isinstance(array, np.ndarray) and array.dtype == dtype and repr(array.tolist()) == repr(values)
 
 
 def test_switches_off_what_depends_on_an_inactive_parameter() -> None:
