@@ -20,7 +20,7 @@ from osprey_mpi import __version__
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.events import Append, Appended, Conclude, Concluded, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.messages import Delta
-from osprey_mpi.continuity.records import NO_FAILURES, Status
+from osprey_mpi.continuity.records import NO_FAILURES, PIECE, Status
 from osprey_mpi.continuity.rescue import rescue
 from osprey_mpi.continuity.root import Root
 from osprey_mpi.drivers.opening import attempts_of, tally_of
@@ -238,11 +238,13 @@ class Desk:
         """Put on disk what is news, and conclude anew. Raises StorageError."""
         if not held or not self._has_files or self.root.books.rows:  # of those rows the user knows: a resume does them
             return
-        # The root's machine is over: its tally is what is on disk.
-        rows = rescue(held, self.root.tally, attempts_of(read_run(self.folder.path)), self.space.n_columns)
+        tally, redo = self.root.tally, self.root.redo  # its machine is over: the tally is what is on disk
+        rows = rescue(held, tally, attempts_of(read_run(self.folder.path)), self.space.n_columns)
         if not rows:
             return
-        if error := self.append(Append(0, *rows.batch(), rows.elapsed_s)).error:
+        records, values, blocks, reasons = rows.batch()
+        tally.revise(redo.enter(np.empty(0, PIECE), records))
+        if error := self.append(Append(0, records, values, blocks, reasons, rows.elapsed_s)).error:
             raise StorageError(error)
         self.log.info("what ranks held at the end is on disk: results.h5 is made again")
         self.conclude(Conclude(int(self.root.exit_code)))

@@ -21,6 +21,7 @@ from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.events import Append, Conclude, Concluded, WriteCheckpoint, WriteStatus
 from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.continuity.records import BLOCK, PIECE, RECORD, Status
+from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.drivers import desk as module
 from osprey_mpi.drivers.desk import Desk
@@ -158,6 +159,19 @@ def test_the_first_usable_result_may_come_at_the_end(office: Office) -> None:
     status = read_status(office.folder.path)
     assert status is not None and (status.state, status.exit_code, status.n_evaluations) == ("done", 0, 1)
     assert [(result.cost, result.exit_code) for result in office.results] == [(1.0, 0)]
+
+
+def test_what_was_done_again_counts_by_how_it_ended_now(office: Office) -> None:
+    office.root.tally.enter(delta(0).pieces, delta(0, status=Status.FAILED).records, np.zeros((1, 1)))
+    office.root.redo = Redo(np.array([0]), np.zeros((1, 1)), 1, np.array([Status.FAILED]))
+    office.root.reason = Reason.WALLTIME
+    again = delta(0, 0.5)
+    again.records["attempt"] = 1
+    office.desk.conclude(Conclude(75))
+    assert office.desk.part([again]) == 75
+    status = read_status(office.folder.path)
+    assert status is not None and status.best is not None and status.best.cost == 0.5
+    assert (status.n_evaluations, status.counts["ok"], status.counts["failed"]) == (1, 1, 0)
 
 
 def test_what_is_handed_over_and_cannot_be_written_is_said_and_has_a_code(office: Office) -> None:
