@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from osprey_mpi.comm.mail import IDLE_S, Tag
@@ -81,31 +82,52 @@ def _see_root(world: World) -> None:
         raise lost
 
 
-def assemble(world: World, limit_s: float, exit_code: int, superiors: Mapping[int, int]) -> None:
-    """Wait for all ranks before the last collectives, which no rank could leave without the others.
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """Hold who did not come to the end, and what the others held there; on the root alone, empty elsewhere."""
 
-    Collective over the world. The root waits `limit_s`; then it names who did not come and ends the launch: all that is
-    to be kept is on disk by now. superiors: rank -> the rank without which it cannot come. Who has lost its leader in
-    the last moment wants to regroup: that is an end, too.
+    held: Sequence[bytes] = ()
+    missing: frozenset[int] = frozenset()
+
+
+def assemble(world: World, limit_s: float, held: Sequence[bytes]) -> Assembly:
+    """Hand what this rank holds to the root, which waits for all of them, but no longer than `limit_s`.
+
+    Collective over the world. held: encoded deltas that nobody has called durable, such as of a rank that stood still
+    until the others were done. Who has lost its leader in the last moment wants to regroup: that is an end, too.
     """
     if world.mail is None:
-        return
+        return Assembly(held)
     mail = world.mail
     if not world.is_root:
-        mail.post(world.root, None, Tag.END)
-        return
-    missing = set(world.members[1:])
+        mail.post(world.root, (world.epoch, held), Tag.END)
+        return Assembly()
+    all_held, missing = list(held), set(world.members[1:])
     deadline = time.monotonic() + limit_s
     while missing:
         mail.failures.look()
         missing -= mail.failures.lost
-        missing -= {rank for rank in missing for tag in (Tag.END, Tag.JOIN) if mail.receive(rank, tag) is not None}
-        if missing and time.monotonic() > deadline:
-            break_off(world, absence(missing, superiors), exit_code)
+        for rank in sorted(missing):
+            word = mail.receive(rank, Tag.END) or mail.receive(rank, Tag.JOIN)
+            if word is not None:
+                all_held += word[0][1]
+                missing.discard(rank)
+        if time.monotonic() > deadline:
+            break
         time.sleep(IDLE_S if missing else 0.0)
+    return Assembly(all_held, frozenset(missing))
 
 
-def absence(missing: set[int], superiors: Mapping[int, int]) -> str:
+def break_off_without(world: World, missing: Set[int], superiors: Mapping[int, int], exit_code: int) -> None:
+    """End the launch if ranks are missing, whom MPI would wait for, and name them: all that is to be kept is on disk.
+
+    superiors: rank -> the rank without which it cannot come.
+    """
+    if missing:
+        break_off(world, absence(missing, superiors), exit_code)
+
+
+def absence(missing: Set[int], superiors: Mapping[int, int]) -> str:
     """Say who did not come to the end; of a lost leader's workers only that they wait for it."""
     waiting = {rank for rank in missing if superiors.get(rank) in missing}
     wait = f", for which {ranks_named(waiting)} wait{'s' * (len(waiting) == 1)}" if waiting else ""

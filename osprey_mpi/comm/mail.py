@@ -21,9 +21,9 @@ class Tag(IntEnum):
     """Tell what a message is about."""
 
     CODE = 1  # how the run has ended, for ranks without a state machine
-    END = 2  # I am at the end
+    END = 2  # I am at the end, and hold this
     RESULT = 3  # the root's last word
-    JOIN = 4  # I go on with you as the root
+    JOIN = 4  # I go on with you as the root, and hold this
     ROSTER = 5  # these go on
     TALK = 6  # what is done together; of one epoch after the other with a tag of its own, from here on
 

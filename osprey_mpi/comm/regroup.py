@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -36,26 +36,31 @@ from osprey_mpi.continuity.succession import (
 _TAGS = {Word.JOIN: Tag.JOIN, Word.ROSTER: Tag.ROSTER, Word.LAST: Tag.RESULT}
 
 
-def regroup(world: World, limit_s: float) -> World:
-    """Return the world of the survivors. Collective over them; its root waits `limit_s` for the others to join.
+def regroup(world: World, limit_s: float, held: Sequence[bytes] = ()) -> tuple[World, list[bytes]]:
+    """Return the world of the survivors, and what this rank holds now. Collective over them.
 
-    Raises RunIsOver when the root has ended the run.
+    Its root waits `limit_s` for the others to join. held: what this rank holds and asks to put on disk; each hands it
+    to the one that it joins, who may be the only one left to do so. Raises RunIsOver when the root has ended the run.
     """
     assert world.mail is not None
     lost = world.mail.failures.lost
     succession = Succession(
         world.rank, world.members, world.epoch, time.monotonic(), limit_s=limit_s, patience_s=PATIENCE_S, lost=lost
     )
+    all_held = list(held)
     while True:
-        for event in _events(world, succession):
+        for event in _events(world, succession, all_held):
             for action in succession.handle(event, time.monotonic()):
-                if made := _do(world, action):
-                    return made
+                if made := _do(world, action, held):
+                    return made, list(dict.fromkeys(all_held))
         time.sleep(IDLE_S)
 
 
-def _events(world: World, succession: Succession) -> Iterator[Event]:
-    """Yield what has happened since the last look: losses, then words, then that time has passed."""
+def _events(world: World, succession: Succession, held: list[bytes]) -> Iterator[Event]:
+    """Yield what has happened since the last look: losses, then words, then that time has passed.
+
+    held: gets what those hold that join.
+    """
     assert world.mail is not None
     yield from (PeerLost(rank) for rank in world.mail.failures.look())
     for source, kind in succession.awaited():
@@ -63,7 +68,8 @@ def _events(world: World, succession: Succession) -> Iterator[Event]:
         match kind, word:
             case _, None:
                 continue
-            case Word.JOIN, [epoch]:
+            case Word.JOIN, [[epoch, handed]]:
+                held += handed
                 yield Join(source, epoch)
             case Word.ROSTER, [[epoch, members]]:
                 yield Roster(source, epoch, members)
@@ -73,12 +79,12 @@ def _events(world: World, succession: Succession) -> Iterator[Event]:
     yield Tick()
 
 
-def _do(world: World, action: Action) -> World | None:
+def _do(world: World, action: Action, held: Sequence[bytes]) -> World | None:
     """Carry out an action; return the new world if that is what it is. Raises RunIsOver."""
     assert world.mail is not None
     match action:
         case PostJoin(rank, epoch):
-            world.mail.post(rank, epoch, Tag.JOIN)
+            world.mail.post(rank, (epoch, held), Tag.JOIN)
         case PostRoster(rank, epoch, members):
             world.mail.post(rank, (epoch, members), Tag.ROSTER)
         case TakeUp(epoch, members):

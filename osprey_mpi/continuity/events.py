@@ -91,7 +91,7 @@ class CheckpointTried:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """The result is given and the files are made, as far as they could be: with this code the run ends."""
+    """The files are made, as far as they could be: with this code the run ends, if its result can be given."""
 
     exit_code: int
 
@@ -159,7 +159,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Give the result and merge the segments, before anybody is let go; answered by Concluded."""
+    """Merge the segments, before anybody is let go; answered by Concluded."""
 
     exit_code: int
 

@@ -1,21 +1,33 @@
-"""Take over what survivors hold of a life that is gone: each evaluation counts once, and goes on disk once."""
+"""Take over what ranks hold of a life that is gone, or ends: each evaluation counts once, and goes on disk once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.ledger import rank_key
-from osprey_mpi.continuity.messages import Delta, Order
+from osprey_mpi.continuity.messages import Delta, Order, Role
 from osprey_mpi.continuity.records import FINAL
 from osprey_mpi.continuity.rows import RowBuffer
 from osprey_mpi.continuity.tally import Tally
 
 Attempts = set[tuple[int, int]]  # (id, number) of rows beside each evaluation's first
+
+
+def held_by(machines: Mapping[Role, Any]) -> list[bytes]:
+    """Return, encoded, what nobody has called durable to the machines of a rank; a leader's holds its workers'."""
+    senders = [machines[role].sender for role in (Role.LEADER, Role.WORKER) if role in machines]
+    return [encode(delta) for sender in senders for delta in sender.kept()]
+
+
+def deltas_in(held: Iterable[bytes]) -> list[Delta]:
+    """Return what ranks hold, decoded."""
+    return [message for data in held if isinstance(message := decode(data), Delta)]
 
 
 def rescue(held: Iterable[Delta], tally: Tally, attempts: Attempts, n_columns: int) -> RowBuffer:

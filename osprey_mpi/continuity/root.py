@@ -11,8 +11,8 @@ States
     RUNNING   leases, counts
     STOPPING  why is known; leaders are told, their farewells awaited, for a bounded time
     CLOSING   the last rows and the checkpoint are written
-    ENDING    the result is given, results.h5 made; then the last status, and Goodbye
-    OVER      nothing more
+    ENDING    results.h5 is made; then the last status, and Goodbye
+    OVER      nothing more: what comes later is handed over when all ranks part, before the result is given
 
 Rules
 -----
@@ -119,7 +119,6 @@ class Root(Collector):
         self.phase = Phase.RUNNING
         self.reason: Reason | None = None
         self.detail = ""
-        self.exit_code = ExitCode.DONE
         self.redo = redo or Redo()
         self.books = Books(settings.n_columns, self.tally, dict(snapshots or {}))
         self.leases = Leases(self.tally.done, self.redo, settings.budget.evaluations, exact=settings.exact)
@@ -260,7 +259,6 @@ class Root(Collector):
         if self.phase is Phase.CLOSING and not self.books.rows:
             return actions + self._conclude()
         if self.phase is Phase.CLOSING and now >= self._leave_by:
-            self.exit_code = ExitCode.STOPPED
             self.reason, self.detail = Reason.TROUBLE, self._disk_error or self.detail  # not that the budget was met
             lost_rows = Log("the last rows could not be written; a resume evaluates them again", warning=True)
             return [*actions, lost_rows, *self._conclude()]
@@ -289,7 +287,6 @@ class Root(Collector):
         if n_left := self.redo.missing.n:
             left = f"{counted(n_left, 'evaluation')} of --retry will not have been done again"
             actions.append(Log(f"{left}: resume with it once more", warning=True))
-        self.exit_code = self._judge_end()
         if reason is Reason.SIGNAL:
             actions += self._append(now)
             actions.append(self._status())
@@ -302,11 +299,13 @@ class Root(Collector):
             actions.append(Log(f"no farewell from the leaders on {ranks_named(self.missing())}", warning=True))
         self.phase = Phase.CLOSING
         self._leave_by = now + self.settings.leave_s
-        self.exit_code = self._judge_end()
         return actions + self._checkpoint(now)
 
-    def _judge_end(self) -> ExitCode:
-        assert self.reason is not None
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return how the run ends, for its reason and what it has found; DONE as long as it has none to end."""
+        if self.reason is None:
+            return ExitCode.DONE
         if self.settings.budget.resumable(self.reason):
             return ExitCode.STOPPED
         is_result = self.tally.best.id >= 0 and self.reason is not Reason.FAILURE
@@ -318,9 +317,9 @@ class Root(Collector):
             return WriteStatus("running")
         if self.reason is not Reason.SIGNAL:
             return WriteStatus("stopping", self.detail)
-        return self._last_status(int(self.exit_code))
+        return self.last_status(int(self.exit_code))
 
-    def _last_status(self, exit_code: int) -> WriteStatus:
+    def last_status(self, exit_code: int) -> WriteStatus:
         """Return how the run ended, whatever became of its files: those may give it another exit code."""
         states = {ExitCode.DONE: "done", ExitCode.NO_RESULT: "failed", ExitCode.STOPPED: "stopped"}
         return WriteStatus(states[self.exit_code], self.detail, exit_code)
@@ -332,7 +331,7 @@ class Root(Collector):
     def _end(self, exit_code: int) -> list[Action]:
         self.phase = Phase.OVER
         leaders = [Send(leader, Role.LEADER, Goodbye(exit_code)) for leader in self.members]
-        return [self._last_status(exit_code), *leaders, Finish(exit_code)]
+        return [self.last_status(exit_code), *leaders, Finish(exit_code)]
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -14,15 +14,16 @@ from osprey_mpi.comm.doorbell import Doorbell
 from osprey_mpi.comm.failures import MembersLost
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
 from osprey_mpi.continuity.carry import Carry
-from osprey_mpi.continuity.codec import encode, pack_arrays, unpack_arrays
+from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
 from osprey_mpi.continuity.leader import Leader, LeaderSettings
 from osprey_mpi.continuity.messages import Role
+from osprey_mpi.continuity.rescue import deltas_in, held_by
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.device.backend import Backend, select
 from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.logs import usage_logged
-from osprey_mpi.drivers.loop import Disk, Loop, Machine
+from osprey_mpi.drivers.loop import Loop, Machine
 from osprey_mpi.drivers.opening import budget_of
 from osprey_mpi.drivers.past import Kept
 from osprey_mpi.drivers.progress import Progress
@@ -35,6 +36,7 @@ from osprey_mpi.search.early_stop import MedianRule
 from osprey_mpi.search.flock import Flock as Search
 
 if TYPE_CHECKING:
+    from osprey_mpi.drivers.desk import Desk
     from osprey_mpi.drivers.session import Session
     from osprey_mpi.evaluate.task import Evaluator
 
@@ -56,6 +58,7 @@ class Crew:
         self.evaluator: Evaluator | None = None
         self.member: Member | None = None
         self.exact = session.config.swarm.deterministic or self.n_workers == 1
+        self._disk: Desk | None = None
 
     @property
     def n_workers(self) -> int:
@@ -145,13 +148,12 @@ class Crew:
             self.evaluator.start()
         now = time.monotonic()
         machines: dict[Role, Machine] = {}
-        disk: Disk | None = None
         snapshots = self._spread_snapshots()
         bell = self._hang_bell()
         if world.is_root:
             root = self._root(now)
             machines[Role.ROOT] = root
-            disk = self._desk(root)
+            self._disk = self._desk(root)
         if self.flock is not None and self.flock.leader == self.rank:
             machines[Role.LEADER] = self._leader(self.flock, now, snapshots)
         if self.evaluates:
@@ -163,7 +165,7 @@ class Crew:
             channel = MpiChannel(protocol, bell, tolerant=world.is_tolerant, epoch=world.epoch)
         collectors = {Role.LEADER: world.root, Role.WORKER: self.flock.leader if self.flock else world.root}
         loop = Loop(
-            self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=disk,
+            self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=self._disk,
             collectors=collectors, bell=bell, all_ring=bell.reaches(self._correspondents()), vital=self._vital(),
             orders=[] if kept is None else kept.given, is_constrained=bool(self.session.config.constraints),
             on_warning=self.progress.warn, describe=self.session.space.parameters,
@@ -174,11 +176,23 @@ class Crew:
                 code = loop.run()
             except MembersLost:
                 channel.abandon()
-                self._keep_undelivered(machines, disk)
+                self._keep_undelivered(machines)
                 raise
+            self.session.past.held = held_by(machines)
         if world.is_root:
             ending.tell_code(world, self._helpers(), code, self.session.config.continuity.lost_after_s)
         return code
+
+    def part(self, code: int) -> int:
+        """End together: what any rank holds yet goes on disk, then the result is given. Collective over the world.
+
+        Returns the exit code, on the root that of the run.
+        """
+        session = self.session
+        self._close_evaluator()
+        assembly = ending.assemble(session.world, session.config.continuity.lost_after_s, session.past.held)
+        session.missing = assembly.missing
+        return code if self._disk is None else self._disk.part(deltas_in(assembly.held))
 
     def _worker(self, flock: Flock, kept: Kept | None) -> Worker:
         config, space = self.session.config, self.session.space
@@ -228,7 +242,7 @@ class Crew:
                 root.leases.give(order.first + order.row_start, order.first + order.row_stop)
         return root
 
-    def _desk(self, root: Root) -> Disk:
+    def _desk(self, root: Root) -> Desk:
         from osprey_mpi.drivers.desk import Desk
 
         session = self.session
@@ -276,19 +290,15 @@ class Crew:
             return frozenset()
         return frozenset({self.placed.root, *self.placed.leaders})
 
-    def _keep_undelivered(self, machines: Mapping[Role, Machine], disk: Disk | None) -> None:
+    def _keep_undelivered(self, machines: Mapping[Role, Machine]) -> None:
         """Keep what this rank knows of the run and others may not: on disk if it can write, else for the next root."""
-        for role in (Role.LEADER, Role.WORKER):  # a leader's deltas hold those of its workers
-            machine = machines.get(role)
-            if isinstance(machine, Leader | Worker):
-                self.session.past.held += [encode(delta) for delta in machine.sender.kept()]
+        self.session.past.held += held_by(machines)
         worker = machines.get(Role.WORKER)
         if isinstance(worker, Worker) and not self.exact and self.evaluator is not None and self.backend is not None:
             self.session.past.kept = Kept(self.evaluator, self.backend, list(worker.given), worker.rows_back)
-        root = machines.get(Role.ROOT)
-        if isinstance(root, Root) and disk is not None:
-            for append in root.books.append():
-                disk.append(append)
+        if self._disk is not None:
+            for append in self._disk.root.books.append():
+                self._disk.append(append)
 
     def _helpers(self) -> list[int]:
         """Return the ranks without a state machine: followers in groups, and those that fill none."""
@@ -309,8 +319,13 @@ class Crew:
         """End child processes, but for an evaluator that is kept; leave the terminal as it was."""
         self.progress.close()
         kept = self.session.past.kept
-        if self.evaluator is not None and (kept is None or kept.evaluator is not self.evaluator):
-            self.evaluator.close()
+        if kept is None or kept.evaluator is not self.evaluator:
+            self._close_evaluator()
+
+    def _close_evaluator(self) -> None:
+        evaluator, self.evaluator = self.evaluator, None
+        if evaluator is not None:
+            evaluator.close()
 
 
 def leader_settings(session: Session, exact: bool, n_flocks: int) -> LeaderSettings:

@@ -1,11 +1,15 @@
-"""Keep a run's files for the root: segment, checkpoint, status, and at the end the merged results."""
+"""Keep a run's files for the root: segment, checkpoint, status, and at the end the merged results.
+
+When the state machines have ended, ranks may still hold what nobody heard of: one that stood still wakes up, one has
+lost its leader. They hand it over when all part; if it is news the files are made again, and then the result is given.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from logging import Logger
 from typing import Any
 
@@ -15,9 +19,11 @@ from numpy.typing import NDArray
 from osprey_mpi import __version__
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.events import Append, Appended, Conclude, Concluded, WriteCheckpoint, WriteStatus
-from osprey_mpi.continuity.records import NO_FAILURES, RowReason, Status
+from osprey_mpi.continuity.messages import Delta
+from osprey_mpi.continuity.records import NO_FAILURES, PIECE, RowReason, Status
+from osprey_mpi.continuity.rescue import rescue
 from osprey_mpi.continuity.root import Root
-from osprey_mpi.drivers.opening import tally_of
+from osprey_mpi.drivers.opening import attempts_of, tally_of
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import ExitCode, StorageError
 from osprey_mpi.search.space import Space
@@ -56,6 +62,8 @@ class Desk:
         self._n_written = self._n_counted = 0  # of the rows that come again: already on disk, and in `_durable`
         self._shown_reasons: set[str] = set()
         self._ailing: set[str] = set()  # files that could not be written the last time
+        self._exit_code = int(ExitCode.DONE)  # of the run, once it is concluded
+        self._has_files = True  # False: the folder is gone, or another's
 
     def append(self, action: Append) -> Appended:
         """Write rows; an error comes back as a sentence."""
@@ -180,10 +188,10 @@ class Desk:
         )
 
     def conclude(self, action: Conclude) -> Concluded:
-        """Give the result, then merge the segments into results.h5; each whatever becomes of the other.
+        """Merge the segments into results.h5.
 
-        A run that is done has another exit code without them. One that stopped has not: a resume makes them, unless
-        the folder itself is gone, or another's.
+        A run that is done has another exit code without it. One that stopped has not: a resume makes it, unless the
+        folder itself is gone, or another's.
         """
         if not self.folder.is_there:
             text = f"{self.folder.path} was removed while the run went on: this result is all that is left of it"
@@ -192,25 +200,51 @@ class Desk:
             self.folder.refuse_taken()
         except StorageError as error:
             return self._conclude_without(str(error))
-        result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, action.exit_code)
-        is_given = self._try("the result was not printed", lambda: self._give(result))
         self._try("the segment was not closed", self.segment.close)
-        self._try("the end of this life was not noted", lambda: self.folder.end_life(action.exit_code))
+        self._end(action.exit_code)
         is_merged = self._try("results.h5 was not written", lambda: write_results(self.folder.path))
         if not is_merged:
             self.folder.drop_results()  # an export made while the run went on would look like the whole
-        if (is_given and is_merged) or action.exit_code != ExitCode.DONE:
-            return Concluded(action.exit_code)
-        self._try("the end of this life was not noted", lambda: self.folder.end_life(ExitCode.ENVIRONMENT))
-        return Concluded(ExitCode.ENVIRONMENT)
+        if not is_merged and action.exit_code == ExitCode.DONE:
+            self._end(ExitCode.ENVIRONMENT)
+        return Concluded(self._exit_code)
+
+    def _end(self, exit_code: int) -> None:
+        self._exit_code = int(exit_code)
+        self._try("the end of this life was not noted", lambda: self.folder.end_life(exit_code))
 
     def _conclude_without(self, text: str) -> Concluded:
-        """Give the result, and touch no file."""
+        """Touch no file."""
         self._say(text)
         self._n_counted = self._n_written  # there is nothing to count anew
-        result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, ExitCode.ENVIRONMENT)
-        self._try("the result was not printed", lambda: self._give(result))
-        return Concluded(ExitCode.ENVIRONMENT)
+        self._exit_code, self._has_files = int(ExitCode.ENVIRONMENT), False
+        return Concluded(self._exit_code)
+
+    def part(self, held: Sequence[Delta]) -> int:
+        """Take in what ranks held when all parted, then give the result; return the exit code of the run."""
+        is_saved = self._try("what ranks held at the end is not on disk", lambda: self._take_in(held))
+        result = RunResult.of(self.status(WriteStatus("done")), self.root, self.folder.path, self._exit_code)
+        is_given = self._try("the result was not printed", lambda: self._give(result))
+        if self._exit_code == ExitCode.DONE and not (is_saved and is_given):
+            self._end(ExitCode.ENVIRONMENT)
+            self.write_status(self.root.last_status(self._exit_code))
+        return self._exit_code
+
+    def _take_in(self, held: Sequence[Delta]) -> None:
+        """Put on disk what is news, and conclude anew. Raises StorageError."""
+        if not held or not self._has_files or self.root.books.rows:  # of those rows the user knows: a resume does them
+            return
+        tally, redo = self.root.tally, self.root.redo  # its machine is over: the tally is what is on disk
+        rows = rescue(held, tally, attempts_of(read_run(self.folder.path)), self.space.n_columns)
+        if not rows:
+            return
+        records, values, blocks, reasons = rows.batch()
+        tally.revise(redo.enter(np.empty(0, PIECE), records))
+        if error := self.append(Append(0, records, values, blocks, reasons, rows.elapsed_s)).error:
+            raise StorageError(error)
+        self.log.info("what ranks held at the end is on disk: results.h5 is made again")
+        self.conclude(Conclude(int(self.root.exit_code)))
+        self.write_status(self.root.last_status(self._exit_code))
 
     def _give(self, result: RunResult) -> None:
         hint = f"`osprey report {self.folder.path}` shows the result"

@@ -1,6 +1,6 @@
 """Carry a run from request to result, through as many lives as the launch has: one, and one more after each loss.
 
-    open the run on the root -> be one life (session.py) -> end together, give the result
+    open the run on the root -> be one life (session.py) -> end together, share the result
                   ^                    |
                   |              MembersLost: a rank is gone that others report to
                   +---- regroup <------+
@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osprey_mpi.comm import ending, startup, tree
-from osprey_mpi.comm.collectives import broadcast, gather
+from osprey_mpi.comm.collectives import broadcast
 from osprey_mpi.comm.failures import MembersLost, RunIsOver
 from osprey_mpi.comm.launcher import detect
 from osprey_mpi.comm.regroup import leave, regroup
 from osprey_mpi.comm.startup import World
 from osprey_mpi.config import Config
-from osprey_mpi.continuity.codec import decode
-from osprey_mpi.continuity.messages import Delta
+from osprey_mpi.continuity.rescue import deltas_in
 from osprey_mpi.drivers.agree import launched, on_root
 from osprey_mpi.drivers.hosts import limit_threads
 from osprey_mpi.drivers.limits import limits_named
@@ -38,6 +37,7 @@ from osprey_mpi.words import counted, ranks_named
 
 # The lock of a lost root's folder: some network file systems give it free only when its host's lease has run out.
 LOCK_WAIT_S = 120.0
+LAST_WORD_S = 120.0  # that the root has for it at least: it may be making results.h5 again
 JOIN_S = 30.0  # that the survivors have to join the new root: it may be ending child processes, or writing
 
 
@@ -66,7 +66,7 @@ def run_session(request: Request) -> RunResult:
                     with limits_named():
                         return _live(world, request, signals, past)
                 except MembersLost:
-                    world = regroup(world, max(past.limit_s, JOIN_S))
+                    world, past.held = regroup(world, max(past.limit_s, JOIN_S), past.held)
                     request = _going_on(request, past)
                 except OspreyError:
                     raise
@@ -104,9 +104,9 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
         config = Config.from_json(charter.config_json)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
         code = session.run()
-        ending.assemble(world, config.continuity.lost_after_s, code, session.superiors)
+        ending.break_off_without(world, session.missing, session.superiors, code)
         mine = None if session.result is None else replace(session.result, exit_code=code)
-        result: RunResult = ending.share(world, mine, config.continuity.lost_after_s)
+        result: RunResult = ending.share(world, mine, max(config.continuity.lost_after_s, LAST_WORD_S))
         if world.is_whole and world.has_collectives:
             tree.free(past.communicators)
         return result
@@ -140,15 +140,13 @@ def _charter(opened: Opened) -> Charter:
 
 
 def _hand_over(world: World, opened: Opened | None, past: Past) -> None:
-    """Give the new root what the members hold. Collective over the world."""
+    """Put on disk what the root was handed by those that joined it. Collective over the world."""
     if world.epoch == 0:
         return
-    parts = gather(world, past.held)
 
     def rescue() -> None:
-        assert opened is not None and parts is not None
-        messages = [decode(data) for part in parts for data in part]
-        opened.rescue([message for message in messages if isinstance(message, Delta)])
+        assert opened is not None
+        opened.rescue(deltas_in(past.held))
 
     on_root(world, rescue)
     past.held = []  # it is on disk

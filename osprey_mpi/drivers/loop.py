@@ -88,7 +88,7 @@ class Disk(Protocol):
         """Write status.json."""
 
     def conclude(self, action: Conclude) -> Event:
-        """Give the result and merge the segments; return Concluded."""
+        """Merge the segments; return Concluded."""
         ...
 
 

@@ -180,7 +180,7 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     rows = read_run(folder.path)
     opened = Opened(folder.path, folder, config, warnings=[*_edits(folder.path / "config.yaml", config), *rows.notes])
     opened.tally = tally_of(rows)
-    opened.attempts = attempts_in(rows.records) | attempts_in(rows.attempts)
+    opened.attempts = attempts_of(rows)
     limit = config.budget.evaluations
     is_given = request.max_evaluations is not None or request.load is not None
     if limit is not None and is_given and limit < opened.tally.n_evaluations:
@@ -244,6 +244,11 @@ def tally_of(rows: Rows) -> Tally:
         )
         tally.n_at_best = sum(high - low for low, high in tally.done.overlap(0, tally.best.id + 1))
     return tally
+
+
+def attempts_of(rows: Rows) -> Attempts:
+    """Return the attempts that are on disk beside each evaluation's first."""
+    return attempts_in(rows.records) | attempts_in(rows.attempts)
 
 
 def redo_of(rows: Rows, space: Space, names: tuple[str, ...]) -> Redo:

@@ -47,6 +47,7 @@ class Session:
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
         self.superiors: dict[int, int] = {}
+        self.missing: frozenset[int] = frozenset()  # on the root: who did not come to the end
         self.running: dict[int, list[Order]] = {}  # by rank: what it is at since an earlier life of this launch
         self._clock: Callable[[], float] = time.monotonic  # until the run has a beginning
 
@@ -84,7 +85,7 @@ class Session:
         try:
             self._survey(crew, placed, crew.log)
             self.past.has_begun, self.past.limit_s = True, self.config.continuity.lost_after_s
-            code = crew.work(self._signals)
+            code = crew.part(crew.work(self._signals))
             crew.log.info("life %d ends with exit code %d", life, code)
             return code
         finally:

@@ -76,10 +76,9 @@ class VirtualFolder:
         assert self.disk.tally.n_evaluations == len(self._done), "an evaluation counts that has no row"
         return ""
 
-    def rescue(self, lock: Lock | None, rows: RowBuffer) -> None:
-        """Write what survivors hold."""
-        if rows:
-            self.append(lock, Append(0, *rows.batch()))
+    def rescue(self, lock: Lock | None, rows: RowBuffer) -> str:
+        """Write what ranks held; return why it cannot be written."""
+        return self.append(lock, Append(0, *rows.batch())) if rows else ""
 
     def write_checkpoint(self, lock: Lock | None, action: WriteCheckpoint, now: float) -> None:
         """Write a checkpoint, beside the older ones."""

@@ -6,7 +6,7 @@ losses, and a witness who knows what may not happen. What a rank is told of a lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -107,8 +107,10 @@ class Launch(Cluster):
         """Return a tally that may change alone."""
         return Tally(IdRanges(tally.done), dict(tally.counts), tally.best)
 
-    def abort(self, exit_code: int) -> None:
+    def abort(self, exit_code: int, missing: Iterable[int]) -> None:
         """End all ranks: some do not come to the end."""
+        for rank in missing:
+            self.kill(rank)
         for process in self.processes:
             if self._alive(process.rank):
                 process.over(exit_code)

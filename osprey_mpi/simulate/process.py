@@ -1,9 +1,9 @@
 """Be one rank of a launch that outlives losses: set up a life, be in it, regroup, end; as `drivers/lives.py` does.
 
-    SETUP     the root opens the folder, tells the life; members hand over what they hold and are at; all begin
+    SETUP     the root opens the folder, tells the life; members say what they are at; all begin
     LIFE      the state machines work
-    REGROUP   a vital rank is lost: the succession says who goes on
-    ENDING    the run is over for this rank: it waits for the root's last word
+    REGROUP   a vital rank is lost: the succession says who goes on; its heir is handed what the others hold
+    ENDING    the run is over for this rank: it hands over what it holds, and waits for the root's last word
     OVER      it has left
 """
 
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.comm.tree import Tree
 from osprey_mpi.continuity import succession as succeed
-from osprey_mpi.continuity.codec import decode, encode
 from osprey_mpi.continuity.events import Evaluated, PeerLost, Tick
-from osprey_mpi.continuity.messages import Delta, Order, Role
-from osprey_mpi.continuity.rescue import open_orders, rescue
+from osprey_mpi.continuity.messages import Order, Role
+from osprey_mpi.continuity.rescue import deltas_in, held_by, open_orders, rescue
 from osprey_mpi.continuity.succession import Succession, Word
 from osprey_mpi.continuity.worker import Worker
 from osprey_mpi.errors import ExitCode
@@ -30,7 +29,7 @@ from osprey_mpi.simulate.folder import Lock
 if TYPE_CHECKING:
     from osprey_mpi.simulate.launch import Launch
 
-END = "end"  # I am at the end
+END = "end"  # I am at the end, and hold this
 
 
 class Stage(Enum):
@@ -48,14 +47,6 @@ class Charter:
     """Tell the members the number of the life that may begin."""
 
     life: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hand:
-    """Hand over encoded deltas that nobody has called durable, and what this rank is at."""
-
-    held: tuple[bytes, ...]
-    orders: tuple[Order, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +86,7 @@ class Process:
     exit_code: int | None = None
     will_look: bool = False
     succession: Succession | None = None
-    _hands: dict[int, Hand] = field(default_factory=dict)
+    _running: dict[int, list[Order]] = field(default_factory=dict)  # what members are at, as they have told
     _until: float = 0.0
     _missing: set[int] = field(default_factory=set)
 
@@ -116,7 +107,7 @@ class Process:
         self.stage, self.epoch, self.members = Stage.SETUP, epoch, tuple(members)
         self.placed = self.launch.placed(self.members)
         self.vital = frozenset({self.placed.root, *self.placed.leaders})
-        self.machines, self.succession, self._hands = {}, None, {}
+        self.machines, self.succession, self._running = {}, None, {}
         times = self.launch.plan.times
         self._until = self.now + (times.lock_wait_s if self.rank == self.root else times.patience_s)
         if self.placed.worker_flock(self.rank) is None or is_exact(self.placed):
@@ -155,11 +146,11 @@ class Process:
             return
         self.stage, self.exit_code = Stage.ENDING, exit_code
         self._close_evaluator()
-        limit_s = self.launch.plan.times.lost_after_s
-        self._until = self.now + (limit_s if self.rank == self.root else 2.0 * limit_s)
+        times = self.launch.plan.times
+        self._until = self.now + times.lost_after_s + (0.0 if self.rank == self.root else times.patience_s)
         self._missing = set(self.members[1:])
         if self.rank != self.root:
-            self._post(self.root, END, None)
+            self._post(self.root, END, (self.epoch, tuple(held_by(self.machines))))
         self.look()
 
     def over(self, exit_code: int) -> None:
@@ -171,7 +162,7 @@ class Process:
     # setting up
 
     def _prepare(self) -> None:
-        """Open the folder, gather what members hold, put it on disk, let them begin."""
+        """Open the folder, put on disk what was handed over, gather what members are at, let them begin."""
         folder = self.launch.folder
         if self.lock is None:
             self.lock = folder.open(self.rank)
@@ -185,25 +176,18 @@ class Process:
             self._say(Charter(self.lock.life))
             self._until = self.now + self.launch.plan.times.patience_s
         for rank in self.members[1:]:
-            if rank not in self._hands and (hand := self._pop(rank, self.epoch)) is not None:
-                self._hands[rank] = hand
-        if len(self._hands) < len(self.members) - 1:
+            if rank not in self._running and (orders := self._pop(rank, self.epoch)) is not None:
+                self._running[rank] = orders
+        if len(self._running) < len(self.members) - 1:
             if self.lost.intersection(self.members) or self.now > self._until:
                 self._say(Broken())
                 self._regroup()
             return
         self.newest_life = self.lock.life
-        hands = {self.rank: self._hand(), **self._hands}
-        deltas = [decode(data) for hand in hands.values() for data in hand.held]
-        disk, n_columns = folder.disk, self.launch.plan.space.n_columns
-        if self.epoch > 0 and folder.may_write(self.lock):
-            tally = self.launch.copy_of(disk.tally)
-            held = [delta for delta in deltas if isinstance(delta, Delta)]
-            folder.rescue(self.lock, rescue(held, tally, set(folder.attempts), n_columns))
-        if not folder.begin(self.lock):
+        if self._rescue() or not folder.begin(self.lock):
             self.launch.vanish(self.rank, "the folder cannot be written")
             return
-        go = Go({rank: hand.orders for rank, hand in hands.items()}, dict(disk.groups))
+        go = Go({self.rank: open_orders(self.given, self.rows_back), **self._running}, dict(folder.disk.groups))
         self._say(go)
         self._begin(go)
 
@@ -213,7 +197,7 @@ class Process:
             match word:
                 case Charter(life):
                     self.newest_life = life
-                    self._post(self.root, self.epoch, self._hand())
+                    self._post(self.root, self.epoch, open_orders(self.given, self.rows_back))
                 case Go():
                     self._begin(word)
                 case Broken():
@@ -221,8 +205,15 @@ class Process:
         if self.stage is Stage.SETUP and (self.root in self.lost or self.now > self._until):
             self._regroup()
 
-    def _hand(self) -> Hand:
-        return Hand(tuple(self.held), tuple(open_orders(self.given, self.rows_back)))
+    def _rescue(self) -> str:
+        """Put on disk what is news of all that is held here; return why it cannot be written."""
+        folder, n_columns = self.launch.folder, self.launch.plan.space.n_columns
+        tally, attempts = self.launch.copy_of(folder.disk.tally), set(folder.attempts)
+        return folder.rescue(self.lock, rescue(deltas_in(self.held), tally, attempts, n_columns))
+
+    def _take_over(self, held: tuple[bytes, ...]) -> None:
+        """Hold what another rank holds, too: it may be lost before it is on disk."""
+        self.held = [*dict.fromkeys((*self.held, *held))]
 
     def _begin(self, go: Go) -> None:
         plan, placed = self.launch.plan, self.placed
@@ -252,9 +243,7 @@ class Process:
 
     def _regroup(self) -> None:
         """Keep what this rank knows of the run and others may not; ask who goes on."""
-        for role in (Role.LEADER, Role.WORKER):
-            if role in self.machines:
-                self.held += [encode(delta) for delta in self.machines[role].sender.kept()]
+        self.held += held_by(self.machines)
         worker = self.machines.get(Role.WORKER)
         if isinstance(worker, Worker):
             if is_exact(self.placed):
@@ -279,7 +268,9 @@ class Process:
             word = self._pop(source, kind)
             match kind:
                 case Word.JOIN if word is not None:
-                    self._succeed(succeed.Join(source, word))
+                    epoch, held = word
+                    self._take_over(held)
+                    self._succeed(succeed.Join(source, epoch))
                 case Word.ROSTER if word is not None:
                     self._succeed(succeed.Roster(source, *word))
                 case Word.LAST if word is not None:
@@ -294,7 +285,7 @@ class Process:
         for action in actions:
             match action:
                 case succeed.PostJoin(rank, epoch):
-                    self._post(rank, Word.JOIN, epoch)
+                    self._post(rank, Word.JOIN, (epoch, tuple(self.held)))
                 case succeed.PostRoster(rank, epoch, members):
                     self._post(rank, Word.ROSTER, (epoch, members))
                 case succeed.TakeUp(epoch, members):
@@ -309,22 +300,32 @@ class Process:
     # ending
 
     def _part(self) -> None:
-        """Let the members go once all are there; go with the root's word."""
+        """Once all have handed over what they hold and it is on disk, let them go; go with the root's word."""
         assert self.exit_code is not None
         if self.rank == self.root:
             self._missing -= self.lost
-            here = {rank for rank in self._missing for word in (END, Word.JOIN) if self.mailbox.get((rank, word))}
-            self._missing -= here
-            if not self._missing:
-                for rank in self.members[1:]:
-                    self._post(rank, Word.LAST, self.exit_code)
-                self.over(self.exit_code)
-            elif self.now > self._until:
-                self.launch.abort(self.exit_code)
+            for rank in sorted(self._missing):
+                if (word := self._pop(rank, END) or self._pop(rank, Word.JOIN)) is not None:
+                    self._take_over(word[1])
+                    self._missing.discard(rank)
+            if not self._missing or self.now > self._until:
+                self._let_go()
         elif (code := self._pop(self.root, Word.LAST)) is not None:
             self.over(code)
         elif self.root in self.lost or self.now > self._until:
             self.over(int(ExitCode.ENVIRONMENT))
+
+    def _let_go(self) -> None:
+        assert self.exit_code is not None
+        self._take_over(tuple(held_by(self.machines)))
+        if self._rescue():
+            self.exit_code = int(ExitCode.ENVIRONMENT)
+        if self._missing:
+            self.launch.abort(self.exit_code, self._missing)
+            return
+        for rank in self.members[1:]:
+            self._post(rank, Word.LAST, self.exit_code)
+        self.over(self.exit_code)
 
     # words
 

@@ -97,10 +97,9 @@ def _judge(launch: Launch, scale: Scale) -> None:
     said = " ".join(launch.logs)
     if launch.is_done:
         assert list(launch.disk.tally.done) == [(0, scale.n_evaluations)], "a run is done without its budget"
-        if "no farewell" not in said:
-            for rank, code in codes.items():
-                if code == ExitCode.DONE:
-                    launch.witness.survived(rank)
+        for rank, code in codes.items():
+            if code == ExitCode.DONE:
+                launch.witness.survived(rank)
     else:
         excuses = ("stopping:", "leaves:", "no farewell")
         assert not codes or any(excuse in said for excuse in excuses), f"survivors end without a reason: {codes}"

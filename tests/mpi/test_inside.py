@@ -326,8 +326,8 @@ def test_a_world_made_anew_talks_from_rank_to_rank(comm: Any) -> None:
 
     mail = Mail(comm, Failures(comm, tolerant=False))
     before = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, mail=mail)
-    worlds = [regroup(before, 10.0)]
-    worlds.append(regroup(worlds[0], 10.0))
+    worlds = [regroup(before, 10.0)[0]]
+    worlds.append(regroup(worlds[0], 10.0)[0])
     rank = comm.rank
     found = [
         [
@@ -346,7 +346,10 @@ def test_a_world_made_anew_talks_from_rank_to_rank(comm: Any) -> None:
 
 @inside
 def test_who_regroups_when_the_run_is_over_gets_its_result(comm: Any) -> None:
-    """A rank that loses its leader after the root's goodbye is no reason to wait, and misses nothing."""
+    """A rank that loses its leader after the root's goodbye is no reason to wait, and misses nothing.
+
+    What it holds is handed over as well as what the others hold, however large it is.
+    """
     from osprey_mpi.comm.ending import assemble, share
     from osprey_mpi.comm.failures import Failures, RunIsOver
     from osprey_mpi.comm.mail import Mail
@@ -356,13 +359,16 @@ def test_who_regroups_when_the_run_is_over_gets_its_result(comm: Any) -> None:
     mail = Mail(comm, Failures(comm, tolerant=False))
     world = World(comm, comm.rank, tuple(range(N)), "", "none", owns_mpi=False, mail=mail)
     got, began_s = None, time.monotonic()
+    held = [bytes([comm.rank]) * size for size in SIZES]
     if comm.rank == 3:
         try:
-            regroup(world, 10.0)
+            regroup(world, 10.0, held)
         except RunIsOver as over:
             got = over.result
     else:
-        assemble(world, 10.0, 0, {})
+        assembly = assemble(world, 10.0, held)
+        everybodys = sorted(bytes([rank]) * size for rank in range(N) for size in SIZES)
+        assert (sorted(assembly.held), assembly.missing) == ([] if comm.rank else everybodys, frozenset())
         got = share(world, "the result" if comm.rank == 0 else None, 10.0)
     assert comm.allgather((got, time.monotonic() - began_s < 5.0)) == [("the result", True)] * N
 

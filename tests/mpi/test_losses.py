@@ -57,6 +57,41 @@ def test_a_rank_that_is_back_may_be_given_what_it_is_at(case: Problem) -> None:
     assert "is lost" in done.stderr and case.columns("status")["id"].tolist() == [0, 1, 2, 3]
 
 
+SLEEPY = """\
+import os, signal, sys
+from pathlib import Path
+from osprey_mpi.drivers.loop import Loop
+note = Loop._note_reasons
+def fall_asleep(loop, event):
+    note(loop, event)
+    if loop.rank == 2 and not Path("asleep").exists():
+        event.costs[:] = event.records["cost"] = -100.0
+        Path("asleep").write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+Loop._note_reasons = fall_asleep
+from osprey_mpi.cli import main
+sys.exit(main())
+"""
+
+
+def test_what_a_rank_holds_that_wakes_up_at_the_end_is_in_the_result(case: Problem) -> None:
+    """It stands still with the best point in its hand, is taken for lost, and goes on when the files are made."""
+    patient = IMPATIENT.replace("lost_after: 2.0", "lost_after: 4.0")
+    case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 100") + patient)
+    (case.folder / "sleepy.py").write_text(SLEEPY)
+    with Launch(3, [sys.executable, "sleepy.py", *case.argv()[1:]], cwd=case.folder) as running:
+        case.wait_until(running, lambda status: status["state"] == "done")
+        assert case.status()["best"]["cost"] >= 1.0 and (case.out / "results.h5").exists()
+        os.kill(int((case.folder / "asleep").read_text()), signal.SIGCONT)
+        done = running.wait(30)
+    assert "rank 2 is lost: silent" in done.stderr and "no answer" not in done.stderr, done
+    assert (done.json()["best"]["cost"], done.json()["n_evaluations"], done.rc) == (-100.0, 100, 0), done
+    status, columns = case.status(), case.columns("cost", "status")
+    assert (status["best"]["cost"], status["n_evaluations"], status["counts"]["ok"]) == (-100.0, 100, 100)
+    assert columns["id"].tolist() == list(range(100)) and not columns["status"].any()
+    assert columns["cost"].min() == -100.0 and columns["cost"][status["best"]["id"]] == -100.0
+
+
 def test_a_rank_that_is_killed_ends_the_launch_resumable(case: Problem) -> None:
     """Without fault tolerance the launcher ends all ranks; a resume goes on with what is on disk."""
     case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 4000"))

@@ -50,6 +50,17 @@ def test_loss_during_recovery_costs_no_launch() -> None:
     assert (outcome.n_launches, outcome.n_lost) == (1, 4) and outcome.n_epochs >= 1
 
 
+def test_what_a_rank_captured_that_wakes_up_at_the_end_is_on_disk() -> None:
+    """Its delta got lost, it stood still until others had done its work again: only the rank itself holds its best."""
+    faults = [
+        Fault(0.1388, Kind.KILL, (23, 32)),
+        Fault(0.1547, Kind.KILL, (14,)),
+        Fault(0.1877, Kind.FENCE, (1,), 2.673),
+        Fault(0.3428, Kind.PAUSE, (9,), 2.431),
+    ]
+    assert run(9319, faults, SCALE).n_launches == 1
+
+
 def _admit_duplicates(self: Ledger, delta: Any, admit: Callable[..., Verdict] = Ledger.admit) -> Verdict:
     verdict = admit(self, delta)
     return Verdict.ADMITTED if verdict is Verdict.DUPLICATE else verdict

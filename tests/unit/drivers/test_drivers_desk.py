@@ -10,14 +10,18 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
+import h5py
 import numpy as np
 import pytest
 
 from osprey_mpi.config import config_from_mapping
-from osprey_mpi.continuity.budget import BudgetRule
+from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.events import Append, Conclude, Concluded, WriteCheckpoint, WriteStatus
-from osprey_mpi.continuity.records import BLOCK, RECORD, Status, reasons_of
+from osprey_mpi.continuity.messages import Delta
+from osprey_mpi.continuity.records import BLOCK, PIECE, RECORD, Status, reasons_of
+from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.root import Root, RootSettings
 from osprey_mpi.drivers import desk as module
 from osprey_mpi.drivers.desk import Desk
@@ -101,6 +105,86 @@ def append_of(n: int, serial: int = 1, reasons: dict[int, str] | None = None) ->
     return Append(serial, records, np.full((n, 1), 0.5), blocks, why)
 
 
+def delta(id: int, cost: float = 1.0, status: Status = Status.OK) -> Delta:
+    """Return what a rank holds that evaluated `id`; one that came to nothing has no piece."""
+    pieces, records = np.zeros(int(status == Status.OK), PIECE), np.zeros(1, RECORD)
+    pieces["first"], pieces["n"], pieces["row_stop"] = id, 1, 1
+    records["id"], records["cost"], records["status"] = id, cost, status
+    best: Any = {"cost": cost, "best_id": id, "position": np.array([0.25])} if len(pieces) else {}
+    return Delta(1, 1, 0, 0, pieces=pieces, records=records, values=np.full((1, 1), 0.25), **best)
+
+
+def ended(office: Office, *held: Delta) -> int:
+    """End a run that has done evaluations 0 and 1, of costs 5 and 4, and lost 2 once; return its exit code."""
+    known = [delta(0, 5.0), delta(1, 4.0), delta(2, status=Status.LOST)]
+    for one in known:
+        office.root.tally.enter(one.pieces, one.records, one.values)
+    joined = [np.concatenate(arrays) for arrays in zip(*((one.records, one.values) for one in known), strict=True)]
+    office.desk.append(Append(1, *joined, np.empty(0, BLOCK), []))
+    office.root.reason = Reason.TARGET
+    office.desk.conclude(Conclude(0))
+    office.desk.write_status(WriteStatus("done", "target", 0))
+    return office.desk.part(held)
+
+
+def test_a_better_point_that_a_rank_hands_over_at_the_end_is_in_all_that_the_run_leaves(office: Office) -> None:
+    """It is of an evaluation that another has done, too: it counts once, and the result is given once."""
+    assert ended(office, delta(1, 0.5), delta(0, 9.0), delta(2, status=Status.CANCELLED)) == 0
+    with h5py.File(office.folder.path / "results.h5") as file:
+        found = {name: file["evaluations"][name][()].tolist() for name in ("evaluation", "cost", "status")}
+    assert found == {"evaluation": [0, 1, 2], "cost": [5.0, 0.5, 1.0], "status": [Status.OK, Status.OK, Status.LOST]}
+    status = read_status(office.folder.path)
+    assert status is not None and status.best is not None and status.state == "done"
+    assert (status.best.cost, status.best.id, status.n_evaluations, status.counts["ok"]) == (0.5, 1, 2, 2)
+    assert [(result.cost, result.n_evaluations, result.exit_code) for result in office.results] == [(0.5, 2, 0)]
+    assert not office.warnings
+
+
+def test_what_is_handed_over_at_the_end_and_no_news_changes_no_file(office: Office) -> None:
+    before: dict[Path, bytes] = {}
+    office.desk._on_result = lambda result: before.update(contents(office.folder.path))
+    ended(office)
+    office.desk._on_result = lambda result: None
+    assert office.desk.part([delta(1, 4.0), delta(0, 9.0), delta(2, status=Status.CANCELLED)]) == 0
+    assert before and contents(office.folder.path) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_first_usable_result_may_come_at_the_end(office: Office) -> None:
+    office.root.reason = Reason.TARGET
+    assert office.desk.conclude(Conclude(3)) == Concluded(3)
+    assert office.desk.part([delta(7)]) == office.folder.run["lives"][0]["exit_code"] == 0
+    status = read_status(office.folder.path)
+    assert status is not None and (status.state, status.exit_code, status.n_evaluations) == ("done", 0, 1)
+    assert [(result.cost, result.exit_code) for result in office.results] == [(1.0, 0)]
+
+
+def test_what_was_done_again_counts_by_how_it_ended_now(office: Office) -> None:
+    office.root.tally.enter(delta(0).pieces, delta(0, status=Status.FAILED).records, np.zeros((1, 1)))
+    office.root.redo = Redo(np.array([0]), np.zeros((1, 1)), 1, np.array([Status.FAILED]))
+    office.root.reason = Reason.WALLTIME
+    again = delta(0, 0.5)
+    again.records["attempt"] = 1
+    office.desk.conclude(Conclude(75))
+    assert office.desk.part([again]) == 75
+    status = read_status(office.folder.path)
+    assert status is not None and status.best is not None and status.best.cost == 0.5
+    assert (status.n_evaluations, status.counts["ok"], status.counts["failed"]) == (1, 1, 0)
+
+
+def test_what_is_handed_over_and_cannot_be_written_is_said_and_has_a_code(office: Office) -> None:
+    office.room = 3
+    assert ended(office, delta(5, 0.5)) == office.folder.run["lives"][0]["exit_code"] == 4
+    (warning,) = office.warnings
+    assert warning.startswith("what ranks held at the end is not on disk: ") and "errno 28" in warning
+    assert [(result.cost, result.n_evaluations) for result in office.results] == [(4.0, 2)], "what is on disk"
+    status = read_status(office.folder.path)
+    assert status is not None and (status.exit_code, status.n_evaluations) == (4, 2)
+
+
 def test_what_fits_is_kept_and_nothing_is_written_twice(office: Office) -> None:
     reasons = {3: "three", 40: "forty", 99: "ninety-nine", 1005: "no row"}
     office.room = 70
@@ -181,8 +265,8 @@ def test_the_result_is_given_whatever_happens_to_the_files(
         stale.touch()  # as an export leaves it while the run goes on
         assert office.desk.conclude(Conclude(code)) == Concluded(end)
         assert not stale.exists(), "it would look like the whole"
-        assert office.folder.run["lives"][0]["exit_code"] == end
-    assert [result.exit_code for result in office.results] == [75, 3, 0]
+        assert office.folder.run["lives"][0]["exit_code"] == office.desk.part([]) == end
+    assert [result.exit_code for result in office.results] == [75, 3, 4]
     assert office.warnings == 3 * [f"results.h5 was not written: {text}"]
 
 
@@ -209,7 +293,13 @@ def test_the_files_are_finished_where_the_result_cannot_be_given(
 
     office.desk.append(append_of(3))
     office.desk._on_result = fail
-    assert office.desk.conclude(Conclude(0)) == Concluded(code)
+    office.desk.conclude(Conclude(0))
+    office.desk.write_status(WriteStatus("done", "", 0))
+    status = read_status(office.folder.path)
+    assert status is not None and office.desk.part([]) == office.folder.run["lives"][0]["exit_code"] == code
+    assert read_status(office.folder.path) == dataclasses.replace(
+        status, exit_code=code, updated_unix_s=ANY, wall_s=ANY
+    )
     assert (office.folder.path / "results.h5").is_file()
     (warning,) = office.warnings
     assert warning.startswith(text)
@@ -259,6 +349,7 @@ def test_of_a_run_whose_folder_is_removed_the_result_is_left(office: Office) -> 
     assert office.desk.append(append_of(3)).error
     assert office.desk.conclude(Conclude(75)) == Concluded(4), "there is nothing to go on with"
     office.desk.write_status(WriteStatus("stopped", "", 4))
+    assert office.desk.part([delta(9)]) == 4
     (warning,) = office.warnings
     assert warning == f"{office.folder.path} was removed while the run went on: this result is all that is left of it"
     assert [result.exit_code for result in office.results] == [4] and not office.folder.path.exists()
@@ -277,4 +368,5 @@ def test_a_run_that_another_launch_has_taken_over_is_left_to_it(
         office.desk.write_checkpoint(WriteCheckpoint({}, {}))
         office.desk.write_status(WriteStatus("stopped", 75, "trouble"))
         assert office.desk.conclude(Conclude(75)) == Concluded(4)
+        assert office.desk.part([delta(9)]) == 4
         assert {path: path.read_bytes() for path in other.path.rglob("*") if path.is_file()} == before
