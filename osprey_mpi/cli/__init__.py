@@ -41,7 +41,7 @@ def build_app() -> typer.Typer:
         name="osprey",
         help="Minimise expensive functions on many MPI ranks without a barrier. --debug shows tracebacks.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -61,6 +61,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr == ""
 
 
+def test_shells_complete_verbs_options_and_choices() -> None:
+    for words, at, found in (
+        ("osprey re", 1, "resume\nreport\n"), ("osprey run --ov", 2, "--overwrite\n"),
+        ("osprey export DIR --format ", 4, "csv\njson\nhdf5\n"),
+    ):  # fmt: skip
+        asked = {**os.environ, "_OSPREY_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        done = subprocess.run(
+            [sys.executable, "-m", "osprey_mpi"], env=asked, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert (done.returncode, done.stdout.rstrip("\n")) == (0, found.rstrip("\n")), done
+
+
 def test_usage_errors_exit_2(osprey: Any, tmp_path: Path) -> None:
     for arguments in (["nothing"], ["report"], ["report", tmp_path, "--format", "xml"]):
         done = osprey(*arguments)
