@@ -145,8 +145,8 @@ except KeyboardInterrupt as stop:
 """
 
 
-def test_an_interrupt_of_the_launcher_is_one(case: Problem) -> None:
-    """Open MPI's mpirun makes TERM of it, and KILL a moment later."""
+def test_an_interrupt_of_the_launcher_saves_the_run(case: Problem) -> None:
+    """Open MPI's mpirun makes TERM of it, and KILL half a second later, when Python may not be done."""
     (case.folder / "program.py").write_text(STOPPED_TOGETHER)
     with Launch(2, [sys.executable, "program.py"], cwd=case.folder) as running:
         case.wait_until(running, lambda status: status["n_evaluations"] > 20)
@@ -154,4 +154,13 @@ def test_an_interrupt_of_the_launcher_is_one(case: Problem) -> None:
         running.wait(20)
         assert running.is_gone()
     assert case.status()["state"] == "stopped"
+
+
+def test_what_the_launcher_makes_of_an_interrupt_is_one(case: Problem) -> None:
+    (case.folder / "program.py").write_text(STOPPED_TOGETHER)
+    with Launch(2, [sys.executable, "program.py"], cwd=case.folder) as running:
+        case.wait_until(running, lambda status: status["n_evaluations"] > 20)
+        for pid in running.ranks():
+            os.kill(pid, signal.SIGTERM)
+        running.wait(20)
     assert (case.folder / "caught").read_text() == f"the run is saved in {case.out}\n" * 2
