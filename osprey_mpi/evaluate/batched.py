@@ -121,10 +121,13 @@ class PythonCall:
             result = self._objective.call(arrays_of(self._layouts, values, self._tables), context)
         finally:
             context.close()
-        to_host = self._device.to_host
-        host = {k: to_host(v) for k, v in result.items()} if isinstance(result, Mapping) else to_host(result)
-        costs, violations = costs_and_violations(host, values.shape[0])
-        return Costs(costs, violations if isinstance(result, Mapping) else None)
+        host = {k: self._host(v) for k, v in result.items()} if isinstance(result, Mapping) else self._host(result)
+        costs, violations, reasons = costs_and_violations(host, values.shape[0])
+        return Costs(costs, violations if isinstance(result, Mapping) else None, reasons)
+
+    def _host(self, value: Any) -> Any:
+        """Bring an array of the device to the host; what is there stays as it is, with its mask."""
+        return value if isinstance(value, np.ndarray | list | tuple) else self._device.to_host(value)
 
 
 def _table(layout: Layout, xp: ModuleType) -> Array:
@@ -202,5 +205,5 @@ def _checked(answer: Costs, n: int) -> Costs:
         return answer
     reasons = {}
     for row in np.flatnonzero(~usable).tolist():
-        reasons[row] = unusable(float(costs[row]), float(violations[row]))
+        reasons[row] = answer.reasons.get(row) or unusable(float(costs[row]), float(violations[row]))
     return Costs(np.where(usable, costs, np.nan), np.where(usable, violations, 0.0), reasons)

@@ -6,8 +6,8 @@ What a function may return for one point:
     {"cost": number, "violation": v}  v >= 0 says how far constraints are broken that only the objective can know,
                                       0 is feasible; "cost" may be left out where v > 0
 A number is an int, a float, a NumPy scalar or anything of shape () whose item() is one; bool, None, text, complex,
-NaN and infinities are failures. For a batch of n points, each number is an array of shape (n,), and a row that is
-not finite fails alone.
+NaN, infinities and what is masked are failures. For a batch of n points, each number is an array of shape (n,), and a
+row that is not finite or is masked fails alone.
 """
 
 from __future__ import annotations
@@ -63,17 +63,24 @@ class Reply:
 
 def number(value: Any, what: str) -> float:
     """Return a finite real number as float, or raise Failure with what it is instead."""
+    result = real(value, what)
+    if not math.isfinite(result):
+        raise Failure(f"{what} is {result}, but a finite number is needed")
+    return result
+
+
+def real(value: Any, what: str) -> float:
+    """Return a real number, which may be NaN or infinite, as float, or raise Failure with what it is instead."""
     shape = getattr(value, "shape", None)
+    if shape == () and isinstance(value, np.ndarray) and np.ma.is_masked(value):  # its item() is what the mask hides
+        raise Failure(f"{what} is masked, but one real number is needed")
     if shape == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         kind = f"an array of shape {tuple(shape)}" if shape else type(value).__name__
         detail = "" if shape or value is None else f"\nit is {short(value, 80)}"
         raise Failure(f"{what} is {kind}, but one real number is needed{detail}")
-    result = float(value)
-    if not math.isfinite(result):
-        raise Failure(f"{what} is {result}, but a finite number is needed")
-    return result
+    return float(value)
 
 
 def cost_and_violation(result: Any) -> tuple[float, float]:
@@ -89,25 +96,45 @@ def cost_and_violation(result: Any) -> tuple[float, float]:
     return number(result.get("cost"), 'the returned "cost"'), violation
 
 
-def costs_and_violations(result: Any, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Read what an objective returned for a batch of n points; rows that are not finite stay as they are."""
+def costs_and_violations(
+    result: Any, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[int, str]]:
+    """Read what an objective returned for a batch of n points: costs and violations (n,), reasons by row.
+
+    Rows that are not finite stay as they are; those that are masked are NaN, and have a reason.
+    """
     if not isinstance(result, Mapping):
-        return numbers_of(result, n, "the returned costs"), np.zeros(n)
+        costs, masked = numbers_of(result, n, "the returned costs")
+        return costs, np.zeros(n), _masked_reasons(masked, "cost")
     _check_keys(result)
-    violations = np.zeros(n)
+    violations, hidden = np.zeros(n), np.zeros(n, np.bool_)
     if "violation" in result:
-        violations = numbers_of(result["violation"], n, 'the returned "violation"')
-    return numbers_of(result.get("cost"), n, 'the returned "cost"'), violations
+        violations, hidden = numbers_of(result["violation"], n, 'the returned "violation"')
+    costs, masked = numbers_of(result.get("cost"), n, 'the returned "cost"')
+    return costs, violations, _masked_reasons(masked, "cost") | _masked_reasons(hidden, "violation")
 
 
-def numbers_of(value: Any, n: int, what: str) -> NDArray[np.float64]:
-    """Return real numbers as float64 (n,), or raise Failure with what they are instead."""
+def numbers_of(value: Any, n: int, what: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return real numbers as float64 (n,) and which are masked, or raise Failure with what they are instead."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise Failure(f"{what} are of type {array.dtype}, but real numbers are needed\nthey are {short(value, 80)}")
     if array.shape != (n,):
         raise Failure(f"{what} have shape {array.shape}, but one number for each of {n} points, ({n},), is needed")
-    return array.astype(np.float64)
+    masked = _masked(value, n)
+    return np.where(masked, np.nan, array.astype(np.float64)), masked
+
+
+def _masked(value: Any, n: int) -> NDArray[np.bool_]:
+    """Return which of n numbers are masked: `asarray` would show what a mask hides."""
+    if isinstance(value, list | tuple):
+        return np.array([item is np.ma.masked for item in value])
+    is_masked = type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray)
+    return np.ma.getmaskarray(value) if is_masked else np.zeros(n, np.bool_)
+
+
+def _masked_reasons(masked: NDArray[np.bool_], what: str) -> dict[int, str]:
+    return dict.fromkeys(np.flatnonzero(masked).tolist(), f"the returned {what} is masked, but a number is needed")
 
 
 def _check_keys(result: Mapping[Any, Any]) -> None:
@@ -217,12 +244,13 @@ class Objective:
     def evaluate_batch(self, parameters: Mapping[str, Any], n: int, context: Context | None) -> list[Reply]:
         """Evaluate a batch of n points in one call: an exception fails them all, a bad number its own row."""
         try:
-            costs, violations = costs_and_violations(self.call(parameters, context), n)
+            costs, violations, reasons = costs_and_violations(self.call(parameters, context), n)
         except Failure as failure:
             return [Reply(failure.status, math.nan, 0.0, failure.reason)] * n
         except BaseException as error:
             return [Reply(Status.FAILED, math.nan, 0.0, without_scratch(describe(error), context))] * n
-        return [_batch_reply(*row) for row in zip(costs.tolist(), violations.tolist(), strict=True)]
+        rows = zip(costs.tolist(), violations.tolist(), strict=True)
+        return [_batch_reply(cost, violation, reasons.get(row)) for row, (cost, violation) in enumerate(rows)]
 
 
 def _end_copy(error: BaseException | None) -> NoReturn:
@@ -236,12 +264,12 @@ def _end_copy(error: BaseException | None) -> NoReturn:
     os._exit(code if isinstance(code, int) else 1)
 
 
-def _batch_reply(cost: float, violation: float) -> Reply:
+def _batch_reply(cost: float, violation: float, reason: str | None) -> Reply:
     infeasible = violation > 0 and math.isnan(cost)
     is_sound = 0 <= violation < math.inf
     if (math.isfinite(cost) or infeasible) and is_sound:
         return Reply(Status.OK, cost, violation)
-    return Reply(Status.FAILED, math.nan, 0.0, unusable(cost, violation))
+    return Reply(Status.FAILED, math.nan, 0.0, reason or unusable(cost, violation))
 
 
 def unusable(cost: float, violation: float) -> str:
