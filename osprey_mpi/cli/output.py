@@ -1,4 +1,4 @@
-"""Write results to stdout, and only results; see that there is a stdout."""
+"""Write results to stdout, and only results; see to it that stdout and the other streams are there."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ def write_bytes(parts: Iterable[bytes]) -> None:
     Raises OutputError if stdout cannot take them, BrokenPipeError if nobody reads it any more, as `head` does; where
     no verb says otherwise that ends the program quietly.
     """
+    if sys.__stdout__ is None:  # Python found it closed; what stands in for it is /dev/null
+        raise StorageError("the output cannot be written to stdout: it is closed")
     try:
         sys.stdout.flush()
         for part in parts:
@@ -52,4 +54,16 @@ def open_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
-            setattr(sys, name, os.fdopen(fd, mode))
+            setattr(sys, name, os.fdopen(fd, mode, closefd=False))
+
+
+def keep_stdout() -> None:
+    """Keep stdout for results: `sys.stdout` still leads there, descriptor 1 to stderr from now on.
+
+    A program that user code starts, and its C code, write to descriptor 1. For good: what stands in their buffers, or
+    comes from threads that are left behind, is written when this process ends, after the result.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)  # children do not inherit it
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(kept, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)

@@ -46,8 +46,10 @@ def run_command(
         return load_config(config, tuple(overrides or ()))
 
     if dry_run:
+        from osprey_mpi.cli.output import keep_stdout
         from osprey_mpi.drivers.dry_run import dry_run as tell
 
+        keep_stdout()
         tell(load, out, lambda facts: print_facts(facts, format))
         return
     request = Request(load=load, out=out, overwrite=overwrite, quiet=quiet)
@@ -81,9 +83,10 @@ def _lines(name: str, value: Any, where: str) -> list[str]:
 
 def run_and_print(request: Request, format: TextFormat) -> int:
     """Run; write the result to stdout, and to stderr what an objective prints in the rank itself."""
-    from osprey_mpi.cli.output import write_text
+    from osprey_mpi.cli.output import keep_stdout, write_text
     from osprey_mpi.drivers.lives import run_session
 
+    keep_stdout()
     stdout = sys.stdout
 
     def show(result: RunResult) -> None:

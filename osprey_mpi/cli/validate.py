@@ -28,7 +28,7 @@ def validate_command(
     from osprey_mpi.drivers.hosts import limit_threads
 
     limit_threads()  # before anything imports NumPy, whose BLAS looks once
-    from osprey_mpi.cli.output import write_json, write_text
+    from osprey_mpi.cli.output import keep_stdout, write_json, write_text
     from osprey_mpi.config import advice, load_config
     from osprey_mpi.continuity.records import Status
     from osprey_mpi.drivers.check import check_objective, constraint_notes
@@ -38,6 +38,7 @@ def validate_command(
 
     if try_once and no_import:
         raise UsageError("--try evaluates the objective, --no-import leaves it alone: give one of them")
+    keep_stdout()
     config = load_config(config_file, overrides or ())
     space = Space(config.parameters, config.constraints)
     trial = try_objective(config, space) if try_once else None
