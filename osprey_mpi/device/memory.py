@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from osprey_mpi.errors import ConfigError
+from osprey_mpi.words import message_of
 
 # Error texts of libraries that a user's function may call on the same GPU; CuPy's own error is a MemoryError.
 FULL = ("out of memory", "cudaerrormemoryallocation", "cuda_error_out_of_memory", "cublas_status_alloc_failed")
@@ -47,7 +48,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         if isinstance(cause, MemoryError) or type(cause).__name__ == "OutOfMemoryError":
             return True
         if isinstance(cause, RuntimeError):
-            text = str(cause).lower()
+            text = message_of(cause).lower()
             if any(sign in text for sign in FULL):
                 return True
         cause = cause.__cause__ or cause.__context__

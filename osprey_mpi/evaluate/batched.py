@@ -154,10 +154,7 @@ def guarded(call: BatchCall, values: Array, ids: Sequence[int] | Ids, retries: i
         try:
             return _checked(call(values, int(ids[0])), n)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: they end the call, not the run
-            if device.is_out_of_memory(error):
-                reason, full = describe(error), True
-            else:
-                reason, full = error.reason if isinstance(error, Failure) else describe(error), False
+            reason, full = describe(error), device.is_out_of_memory(error)
         if full:  # outside the except block, where the traceback still holds the arrays of the call
             return _halved(call, values, ids, reason, device)
         if left == 0:

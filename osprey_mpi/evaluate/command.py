@@ -23,6 +23,7 @@ from osprey_mpi.evaluate.board import Board
 from osprey_mpi.evaluate.context import Context
 from osprey_mpi.evaluate.objective import HEAD_LIMIT, Failure, Reply, without_scratch
 from osprey_mpi.evaluate.placeholders import fill_arguments, fill_text
+from osprey_mpi.words import visible
 
 STDOUT, STDERR = "stdout.txt", "stderr.txt"
 GRACE_S = 1.0  # between SIGTERM and SIGKILL: enough to remove lock files, too short to hold up the flock
@@ -70,7 +71,7 @@ class Command:
             reply = Reply(failure.status, math.nan, 0.0, failure.reason)
         except Exception as error:  # a program that cannot start, a format that does not fit, a template in Latin-1
             reply = Reply(Status.FAILED, math.nan, 0.0, f"{type(error).__name__}: {error}")
-        reason = without_scratch(reply.reason, context)
+        reason = without_scratch(visible(reply.reason), context)
         keep = self._spec["keep_scratch"]
         kept = keep == "always" or (keep == "failed" and reply.status is not Status.OK)
         where = f"kept scratch folder {context.keep_scratch()}\n" if kept else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from osprey_mpi.evaluate import StopEvaluation
+from osprey_mpi.evaluate.objective import Failure, real, short
+
+N_STEPS = 1 << 63  # a step travels as int64
 
 
 class Link(Protocol):
@@ -90,8 +94,11 @@ class Context:
         return self._scratch
 
     def report(self, step: int, value: float) -> None:
-        """Tell an intermediate value of the cost; raises StopEvaluation if the evaluation is to stop here."""
-        self.reported = (int(step), float(value))
+        """Tell an intermediate value of the cost; raises StopEvaluation if the evaluation is to stop here.
+
+        step: a whole number from 0. value: a number, which may be NaN or infinite. Raises Failure for anything else.
+        """
+        self.reported = (_whole(step), real(value, "the value given to context.report"))
         self._link.report(self.id, *self.reported)
         if self._is_to_stop():
             raise StopEvaluation(f"evaluation {self.id} was told to stop after step {step}")
@@ -133,6 +140,14 @@ class Context:
         """Remove the scratch folder if there is one."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _whole(step: Any) -> int:
+    """Return a step as int, or raise Failure with what it is instead."""
+    is_whole = isinstance(step, numbers.Integral) and not isinstance(step, bool)
+    if not is_whole or not 0 <= int(step) < N_STEPS:
+        raise Failure(f"the step given to context.report is {short(step, 80)}, but a whole number from 0 is needed")
+    return int(step)
 
 
 def scratch_name(id: int, rank: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate.objective import Objective
+from osprey_mpi.words import message_of, visible
 
 
 def put_first(folder: Path) -> None:
@@ -69,5 +70,5 @@ def _last_line(error: BaseException) -> str:
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 1 else ""
     if isinstance(error, SyntaxError) and error.filename:
         where = f" ({error.filename}:{error.lineno})"
-    message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    message = visible(error.msg) if isinstance(error, SyntaxError) else " ".join(message_of(error).split())
     return f"{type(error).__name__}: {message}{where}"

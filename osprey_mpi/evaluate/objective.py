@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate import StopEvaluation
+from osprey_mpi.words import message_of, visible
 
 if TYPE_CHECKING:
     from osprey_mpi.evaluate.context import Context
@@ -146,8 +147,8 @@ def _check_keys(result: Mapping[Any, Any]) -> None:
 def short(value: object, limit: int = PARAMETERS_LIMIT) -> str:
     """Write a value into a message, however long or broken its repr is."""
     try:
-        text = repr(value)
-    except Exception as error:
+        text = visible(repr(value))
+    except BaseException as error:  # SystemExit too: it must not leave the rank's loop
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -160,18 +161,19 @@ def name_parameters(parameters: Mapping[str, Any]) -> str:
 def describe(error: BaseException) -> str:
     """Write an exception as a reason: type and first line of the message, its rest, the user's part of the traceback.
 
-    Text, because an exception that crosses a process must not need its class on the other side.
+    Text, because an exception that crosses a process must not need its class on the other side. A Failure is ours, and
+    has a sentence instead of a type.
     """
-    try:
-        message = str(error).strip()
-    except Exception:
-        message = "<its message raised an exception itself>"
+    message = message_of(error)
     ours = Path(__file__).parent
     frames = traceback.extract_tb(error.__traceback__)
     while frames and Path(frames[0].filename).parent == ours:  # our own calls say nothing to the user
         del frames[0]
+    while frames and isinstance(error, Failure) and Path(frames[-1].filename).parent == ours:
+        del frames[-1]
     head, _, rest = message.partition("\n")
-    head = f"{type(error).__name__}: {head}" if head else type(error).__name__
+    if not isinstance(error, Failure):
+        head = f"{type(error).__name__}: {head}" if head else type(error).__name__
     if len(head) > HEAD_LIMIT:
         head, rest = head[: HEAD_LIMIT - 3] + "...", message
     parts = head.rstrip(), rest[:TEXT_LIMIT], "".join(traceback.format_list(frames))[-TEXT_LIMIT:]
@@ -231,8 +233,6 @@ class Objective:
         """Evaluate one point; whatever happens in the function becomes a Reply."""
         try:
             cost, violation = cost_and_violation(self.call(parameters, context))
-        except Failure as failure:
-            return Reply(failure.status, math.nan, 0.0, failure.reason)
         except StopEvaluation:
             return _stopped(None if context is None else context.reported)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: they end the evaluation, not the run
@@ -245,8 +245,6 @@ class Objective:
         """Evaluate a batch of n points in one call: an exception fails them all, a bad number its own row."""
         try:
             costs, violations, reasons = costs_and_violations(self.call(parameters, context), n)
-        except Failure as failure:
-            return [Reply(failure.status, math.nan, 0.0, failure.reason)] * n
         except BaseException as error:
             return [Reply(Status.FAILED, math.nan, 0.0, without_scratch(describe(error), context))] * n
         rows = zip(costs.tolist(), violations.tolist(), strict=True)

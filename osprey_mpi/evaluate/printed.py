@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import logging
 
+from osprey_mpi.words import visible
+
 TAIL_BYTES = 4000  # of the output kept for reasons
 TAIL_LINES = 30  # a dump of faulthandler takes about 15
 LOG_BYTES = 1 << 24  # of one rank and life: 256 ranks of a chatty objective fill 4 GiB, not the disk
@@ -43,7 +45,7 @@ class Printed:
     def tail(self) -> str:
         """Return the last lines, as the end of a reason."""
         lines = self._tail.decode(errors="replace").splitlines()[-TAIL_LINES:]
-        return "\nend of its output:\n" + "\n".join(lines) if lines else ""
+        return "\nend of its output:\n" + visible("\n".join(lines)) if lines else ""
 
     def forget(self) -> None:
         """Begin anew: another process prints now."""
@@ -57,6 +59,6 @@ class Printed:
             # A progress bar rewrites its line: its last state is what a terminal would show.
             lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
             goes_on = GOES_ON if not (is_end or text.endswith("\n") or self._n_left <= 0) else ""
-            self._log.info("%s", "\n".join(lines) + goes_on)
+            self._log.info("%s", visible("\n".join(lines)) + goes_on)
         if n_bytes and self._n_left <= 0:
             self._log.info("what the objective prints is not logged any further: it was more than %d bytes", LOG_BYTES)

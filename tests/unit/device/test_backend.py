@@ -156,6 +156,11 @@ def caused(error: Exception, cause: Exception) -> Exception:
     return error
 
 
+class Speechless(RuntimeError):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -166,6 +171,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (caused(ValueError("while solving"), MemoryError()), True),
         (RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered"), False),
         (ValueError("out of memory of the past"), False),
+        (Speechless(), False),
     ],
 )
 def test_out_of_memory_is_recognised(error: Exception, expected: bool) -> None:

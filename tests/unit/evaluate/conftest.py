@@ -22,7 +22,10 @@ from osprey_mpi.evaluate.task import Outcome, Progress, Task
 from osprey_mpi.search.space import Space
 
 LIMIT_S = 20.0
-HOST = SimpleNamespace(xp=np, chunk_bytes=1 << 18, to_host=np.asarray, free=lambda: None, use=lambda: None)
+HOST = SimpleNamespace(
+    xp=np, chunk_bytes=1 << 18, to_host=np.asarray, free=lambda: None, use=lambda: None,
+    is_out_of_memory=lambda error: False,
+)  # fmt: skip
 
 
 @dataclass
