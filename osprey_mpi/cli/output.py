@@ -33,7 +33,7 @@ def write_bytes(parts: Iterable[bytes]) -> None:
     no verb says otherwise that ends the program quietly.
     """
     if sys.__stdout__ is None:  # Python found it closed; what stands in for it is /dev/null
-        raise StorageError("the output cannot be written to stdout: it is closed")
+        raise OutputError("the output cannot be written to stdout: it is closed")
     try:
         sys.stdout.flush()
         for part in parts:

@@ -74,6 +74,7 @@ class Command:
         reason = without_scratch(visible(reply.reason), context)
         keep = self._spec["keep_scratch"]
         kept = keep == "always" or (keep == "failed" and reply.status is not Status.OK)
+        kept = kept and context.scratch.is_dir()  # the program may have removed it
         where = f"kept scratch folder {context.keep_scratch()}\n" if kept else ""
         if reply.status is Status.OK:
             return reply
@@ -141,9 +142,13 @@ class Command:
         process.wait()
 
     def _result(self, scratch: Path) -> float:
-        path = scratch / (self._spec["file"] or STDOUT)
+        file = self._spec["file"]
+        path = scratch / (file or STDOUT)
+        if not scratch.is_dir():
+            raise Failure("the program removed its scratch folder, and its output with it")
         if not path.is_file():
-            raise Failure(f"the program wrote no file {self._spec['file']!r}{_shown(scratch / STDOUT, 'stdout')}")
+            did = f"removed {STDOUT}, its output" if file is None else f"wrote no file {file!r}"
+            raise Failure(f"the program {did}{_shown(scratch / STDOUT, 'stdout')}")
         text = _last_line(path) if self._pattern is None else _last_match(path, self._pattern)
         if text is None:
             sought = "is empty" if self._pattern is None else f"has no match of {self._spec['pattern']!r}"

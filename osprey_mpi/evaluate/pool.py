@@ -241,7 +241,11 @@ class ProcessEvaluator:
         if running != seen or not child.is_ready:
             self._still_since_s = now_s
         elif running.since_s == 0.0 and self._chunks and now_s - self._still_since_s > DEAF_S:
-            _log.warning("its child process has not begun with what it was given %g s ago and is replaced", DEAF_S)
+            chunk = self._chunks[0]
+            _log.warning(
+                "the child process of rank %d has not begun evaluation %d, given to it %g s ago, and is replaced",
+                self._settings.rank, chunk.job.ids[chunk.rows[chunk.n_taken]], DEAF_S,
+            )  # fmt: skip
             child.kill()
         # Two equal looks: one alone might catch the child between two writes.
         if running != seen or running.since_s == 0.0 or self._overtime is not None:

@@ -38,6 +38,8 @@ def check_command(spec: Specification) -> None:
         path = shutil.which(program)
         if path is None and os.access(program, os.F_OK) and not os.access(program, os.X_OK):
             raise ConfigError(f"objective.command starts {program}, which is not executable (chmod +x)")
+        if path is None and "/" in program and os.access(program, os.F_OK) and Path(program).is_dir():
+            raise ConfigError(f"objective.command starts {program}, which is a folder, must be a program")
         if path is None:
             where = "no such file" if "/" in program else "found in no folder of PATH"
             raise ConfigError(f"objective.command starts {program!r}: {where}")

@@ -106,6 +106,25 @@ def test_a_result_may_lie_in_a_file_and_both_may_be_missing(rig):
     assert "the program wrote no file 'out/result'" in got.reasons[2] and "no file today" in got.reasons[2]
 
 
+@pytest.mark.parametrize("keep", ["never", "failed", "always"])
+@pytest.mark.parametrize("result", [None, {**COST, "file": "out"}])
+def test_a_program_that_removes_its_scratch_folder_or_its_output_fails(rig, keep, result):
+    command = sh("""
+        echo 1
+        case {x} in
+        0.25) rm -r "$PWD" ;;
+        0.5) rm -r "$PWD"; exit 3 ;;
+        *) rm stdout.txt ;;
+        esac
+    """)
+    got = rig(command=command, result=result, keep_scratch=keep).run(points(0.25, 0.5, 0.75))
+    assert got.status == [FAILED] * 3
+    assert got.reasons[0] == "the program removed its scratch folder, and its output with it"
+    assert got.reasons[1] == "exit code 3"
+    last = "the program wrote no file 'out'" if result else "the program removed stdout.txt, its output"
+    assert got.reasons[2].splitlines()[0] == last and ("kept scratch folder" in got.reasons[2]) is (keep != "never")
+
+
 def test_an_exit_code_fails_with_the_end_of_stderr(rig):
     command = sh('echo "cost = 1"; echo "first problem" >&2; echo "last problem" >&2; exit 3')
     got = rig(command=command, result=COST).run(points(0.5))
@@ -256,6 +275,8 @@ time.sleep(60)
         (["./nosuch"], "nosuch'?: no such file"),
         (["./" + "a" * 300], "aaa'?: no such file"),
         (["nosuchprogram"], "found in no folder of PATH"),
+        (["/tmp"], "^objective.command starts /tmp, which is a folder, must be a program$"),
+        (["./"], "config, which is a folder, must be a program$"),
     ],
 )
 def test_check_refuses_what_cannot_work(rig, command, message):
