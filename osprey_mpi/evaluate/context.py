@@ -96,7 +96,7 @@ class Context:
     def report(self, step: int, value: float) -> None:
         """Tell an intermediate value of the cost; raises StopEvaluation if the evaluation is to stop here.
 
-        step: a whole number from 0. value: a number, which may be NaN or infinite. Raises Failure for anything else.
+        step: a whole number from 0 to 2**63 - 1. value: a number, which may be NaN or infinite. Raises Failure for others.
         """
         self.reported = (_whole(step), real(value, "the value given to context.report"))
         self._link.report(self.id, *self.reported)
@@ -146,7 +146,8 @@ def _whole(step: Any) -> int:
     """Return a step as int, or raise Failure with what it is instead."""
     is_whole = isinstance(step, numbers.Integral) and not isinstance(step, bool)
     if not is_whole or not 0 <= int(step) < N_STEPS:
-        raise Failure(f"the step given to context.report is {short(step, 80)}, but a whole number from 0 is needed")
+        rule = "a whole number from 0 to 2**63 - 1 is needed"
+        raise Failure(f"the step given to context.report is {short(step, 80)}, but {rule}")
     return int(step)
 
 

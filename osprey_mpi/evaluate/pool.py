@@ -126,9 +126,13 @@ class ProcessEvaluator:
                 raise ConfigError(error)
             late = time.monotonic() - child.started_s > START_LIMIT_S
             if late or (child.has_ended() and not child.is_ready):
+                if late:
+                    how = f"did not end within {START_LIMIT_S:g} s"
+                    self._discard(child)
+                else:
+                    how = f"ended its process ({ending(child.bury())})"
+                    self._child = None
                 tail = self._printed.tail()
-                how = f"did not end within {START_LIMIT_S:g} s" if late else "ended its process"
-                self._discard(child)
                 raise ConfigError(f"objective.python is {self._settings.order['python']!r}: its import {how}{tail}")
 
     def submit(self, task: Task) -> None:

@@ -11,6 +11,7 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.errors import ConfigError
 
 OK, FAILED = Status.OK, Status.FAILED
+RANGE = "from 0 to 2**63 - 1"
 WHERE = ["process", "thread"]
 
 
@@ -77,11 +78,11 @@ def test_masked_rows_without_a_mapping_and_in_a_list(rig, isolation, result):
 @pytest.mark.parametrize(
     "arguments, reason",
     [
-        ("'a', 1.0", "the step given to context.report is 'a', but a whole number from 0 is needed"),
-        ("10**30, 1.0", f"the step given to context.report is {10**30}, but a whole number from 0 is needed"),
-        ("-1, 1.0", "the step given to context.report is -1, but a whole number from 0 is needed"),
-        ("1.5, 1.0", "the step given to context.report is 1.5, but a whole number from 0 is needed"),
-        ("True, 1.0", "the step given to context.report is True, but a whole number from 0 is needed"),
+        ("'a', 1.0", f"the step given to context.report is 'a', but a whole number {RANGE} is needed"),
+        ("10**30, 1.0", f"the step given to context.report is {10**30}, but a whole number {RANGE} is needed"),
+        ("-1, 1.0", f"the step given to context.report is -1, but a whole number {RANGE} is needed"),
+        ("1.5, 1.0", f"the step given to context.report is 1.5, but a whole number {RANGE} is needed"),
+        ("True, 1.0", f"the step given to context.report is True, but a whole number {RANGE} is needed"),
         ("0, None", "the value given to context.report is NoneType, but one real number is needed"),
         ("0, '1'", "the value given to context.report is str, but one real number is needed\nit is '1'"),
         ("0, np.ma.masked", "the value given to context.report is masked, but one real number is needed"),
