@@ -38,8 +38,8 @@ def minimize(
     checkpoint, device, output. `budget` is needed.
 
     Raises ConfigError for arguments and a config that are not valid, and UsageError for a folder that is given and
-    used, on every rank; and KeyboardInterrupt after SIGINT, once the run is saved. Under a launcher SIGTERM counts as
-    one: Open MPI's mpirun makes it of a Ctrl-C.
+    used, on every rank; and KeyboardInterrupt after SIGINT, once the run is saved, and after any signal that came before
+    it began. Under a launcher SIGTERM counts as SIGINT: Open MPI's mpirun makes it of a Ctrl-C.
     MPI, once started, stays so until the program ends.
     """
     from osprey_mpi.drivers.request import Request
@@ -65,10 +65,12 @@ def _run(request: Request) -> RunResult:
     """Run as a Python program expects it: messages in its terms, and a Ctrl-C comes as KeyboardInterrupt."""
     from osprey_mpi.comm.launcher import detect
     from osprey_mpi.drivers.lives import run_session
-    from osprey_mpi.errors import OspreyError
+    from osprey_mpi.errors import OspreyError, StoppedEarly
 
     try:
         result = run_session(request)
+    except StoppedEarly as error:
+        raise KeyboardInterrupt(str(error)) from None
     except OspreyError as error:
         error.args = (request.wording(str(error)),)
         raise

@@ -115,20 +115,23 @@ class ProcessEvaluator:
             check_command(self._settings.order["command"])
         self.start()
         assert self._child is not None
-        child = self._child
+        try:
+            self._await_import(self._child)
+        except BaseException:  # of a signal, too: what hangs in its import hears nothing but SIGKILL
+            self._discard(self._child)
+            raise
+
+    def _await_import(self, child: ChildProcess) -> None:
         while not child.is_ready:
             select.select(child.filenos(), [], [], 0.1)
             child.pump()
             self._hear(child)
             if self._load_error is not None:
-                error = self._load_error
-                self._discard(child)
-                raise ConfigError(error)
+                raise ConfigError(self._load_error)
             late = time.monotonic() - child.started_s > START_LIMIT_S
             if late or (child.has_ended() and not child.is_ready):
                 tail = self._printed.tail()
                 how = f"did not end within {START_LIMIT_S:g} s" if late else "ended its process"
-                self._discard(child)
                 raise ConfigError(f"objective.python is {self._settings.order['python']!r}: its import {how}{tail}")
 
     def submit(self, task: Task) -> None:
