@@ -83,6 +83,12 @@ class RunLost(OspreyError):
     exit_code = ExitCode.STOPPED
 
 
+class StoppedEarly(OspreyError):
+    """Report a signal that came before the run began: nothing was made or changed."""
+
+    exit_code = ExitCode.STOPPED
+
+
 class StorageError(OspreyError):
     """Report a file that could not be written or read; the run can be resumed once there is room."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.cli.output import open_standard_streams
 from osprey_mpi.comm.launcher import SPEAK_S, detect
+from osprey_mpi.drivers.limits import limits_named
 from osprey_mpi.errors import ConfigError, OspreyError
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     click_exception: Any = typer.BadParameter.__mro__[2]  # by a public name: newer versions have a click of their own
     try:
-        sys.exit(build_app()(args=arguments, prog_name="osprey", standalone_mode=False))
+        with limits_named():
+            sys.exit(build_app()(args=arguments, prog_name="osprey", standalone_mode=False))
     except OspreyError as error:
         if is_debug:
             raise

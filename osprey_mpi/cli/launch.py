@@ -46,11 +46,14 @@ def launch_command(
     import sys
 
     from osprey_mpi.cli.output import write_bytes
+    from osprey_mpi.drivers.limits import has_current_folder
     from osprey_mpi.supervise.lines import find_launcher
     from osprey_mpi.supervise.restart import RestartPolicy
     from osprey_mpi.supervise.slurm import Allocation
     from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, spec_of
 
+    if not has_current_folder():
+        raise UsageError("the current folder is gone, and launchers do not start without one: change to another")
     default = 1 if launcher is Kind.NONE else default_ranks(os.environ)
     spec = spec_of(
         config, resume, out, n_ranks or default, overrides=tuple(overrides or ()),

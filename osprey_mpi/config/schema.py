@@ -50,7 +50,7 @@ class Config(Section):
     output: Output = Output()
     """Where results go and which are kept."""
 
-    _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
+    _base_dir: Path = PrivateAttr(default_factory=Path)  # the current folder, which need not be there
     _source_text: str = PrivateAttr(default="")
     _places: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from osprey_mpi.comm import startup
 from osprey_mpi.comm.collectives import broadcast, gather
 from osprey_mpi.comm.startup import World
 from osprey_mpi.drivers.limits import limits_named
-from osprey_mpi.errors import OspreyError, RunLost
+from osprey_mpi.errors import OspreyError, RunLost, StoppedEarly
 
 T = TypeVar("T")
+
+TOGETHER_S = 5.0  # that a signal takes to reach all ranks, and they to end child processes
 
 
 @contextmanager
@@ -58,10 +61,24 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
     return result
 
 
+@contextmanager
+def _ending_all(world: World, error: OspreyError) -> Iterator[None]:
+    """End the launch with an error when the block takes longer than TOGETHER_S."""
+    text, code = f"rank {world.rank}: {error}", int(error.exit_code)
+    timer = threading.Timer(TOGETHER_S, startup.break_off, [world, text, code])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def everywhere(world: World, task: Callable[[], None]) -> None:
     """Do `task` on every rank; the error of the lowest rank that has one ends all. Collective over the world.
 
-    It keeps its class, so that callers of `minimize` can tell a ConfigError from an EnvironmentFault.
+    It keeps its class, so that callers of `minimize` can tell a ConfigError from an EnvironmentFault. A signal may have
+    come to some ranks only, and what the others are at may never end: they are not waited for long.
     """
     error: OspreyError | None = None
     try:
@@ -69,12 +86,13 @@ def everywhere(world: World, task: Callable[[], None]) -> None:
             task()
     except OspreyError as caught:
         error = caught
-    all_errors = gather(world, error)
+    with _ending_all(world, error) if isinstance(error, StoppedEarly) else nullcontext():
+        all_errors = gather(world, error)
 
-    def judge() -> None:
-        assert all_errors is not None
-        for rank, found in zip(world.members, all_errors, strict=True):
-            if found is not None:
-                raise error or type(found)(f"rank {rank}: {found}")
+        def judge() -> None:
+            assert all_errors is not None
+            for rank, found in zip(world.members, all_errors, strict=True):
+                if found is not None:
+                    raise error or type(found)(f"rank {rank}: {found}")
 
-    on_root(world, judge)
+        on_root(world, judge)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from osprey_mpi.config import Config
+from osprey_mpi.drivers.importing import check_interruptibly
 from osprey_mpi.search.feasible import feasible_share
 from osprey_mpi.search.space import Space
 from osprey_mpi.words import counted
@@ -19,7 +20,10 @@ MOST_NUMBERS = 2**25
 
 
 def check_objective(config: Config, space: Space) -> None:
-    """Import the objective as a rank would, on the CPU. Raises ConfigError if that cannot work."""
+    """Import the objective as a rank would, on the CPU.
+
+    Raises ConfigError if that cannot work, StoppedEarly after a signal.
+    """
     from osprey_mpi.device import select
     from osprey_mpi.evaluate.make import make_evaluator
 
@@ -34,11 +38,8 @@ def check_objective(config: Config, space: Space) -> None:
                 device=select("cpu"),
                 scratch_root=Path(scratch),
             )
-        try:
-            with config.locating():
-                evaluator.check()
-        finally:
-            evaluator.close()
+        with contextlib.closing(evaluator):
+            check_interruptibly(evaluator, config)
 
 
 def constraint_notes(config: Config, space: Space) -> list[str]:

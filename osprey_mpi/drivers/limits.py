@@ -1,4 +1,4 @@
-"""Name the limits of the operating system that a run meets: they are no bugs of ours and no mistakes in a config."""
+"""Name what the operating system does not give: that is no bug of ours and no mistake in a config."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from osprey_mpi.errors import EnvironmentFault
+from osprey_mpi.errors import EnvironmentFault, UsageError
 
 _REMEDIES = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
@@ -22,11 +23,19 @@ _REMEDIES = {
 
 @contextmanager
 def limits_named() -> Iterator[None]:
-    """Raise EnvironmentFault with a sentence where the block meets a limit of the system; all else passes."""
+    """Raise EnvironmentFault with a sentence where the block meets a limit of the system; all else passes.
+
+    Raises UsageError where it needs the current folder, and that has been removed.
+    """
     try:
         yield
     except (OSError, MemoryError) as error:
         number, path = (error.errno, error.filename) if isinstance(error, OSError) else (errno.ENOMEM, None)
+        if number == errno.ENOENT and path is None and not has_current_folder():
+            raise UsageError(
+                "the current folder has been removed: change to another one, or give absolute names of all files and "
+                "folders, --out too"
+            ) from error
         if number not in _REMEDIES:
             raise
         where = "" if path is None else f" at {path}"
@@ -34,3 +43,12 @@ def limits_named() -> Iterator[None]:
             f"this machine does not give what the run needs: {os.strerror(number)} (errno {number}){where}; "
             f"{_REMEDIES[number]} and try again"
         ) from error
+
+
+def has_current_folder() -> bool:
+    """Tell whether the current folder is there: it may be removed under a process."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True

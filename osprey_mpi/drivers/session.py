@@ -20,6 +20,7 @@ from osprey_mpi.continuity.messages import Order
 from osprey_mpi.drivers.agree import everywhere, on_root
 from osprey_mpi.drivers.crew import Crew
 from osprey_mpi.drivers.hosts import Place, here, notes, silence_notes
+from osprey_mpi.drivers.importing import long_import_noted, stopped_when
 from osprey_mpi.drivers.logs import close_log, open_log
 from osprey_mpi.drivers.opening import Opened
 from osprey_mpi.drivers.outcome import RunResult
@@ -63,12 +64,24 @@ class Session:
         try:
             crew = Crew(self, placed, past.communicators)
             everywhere(self.world, crew.choose_device)
-            everywhere(self.world, crew.check)
+            self._check(crew)
             with self._watched(crew):
                 return self._work(crew, placed)
         finally:
             if crew is not None:
                 crew.close()
+
+    def _check(self, crew: Crew) -> None:
+        """Import the objective. Collective over the world. Raises ConfigError, EnvironmentFault or StoppedEarly."""
+        when = f"{stopped_when(self.config)}: nothing has begun, start it again"
+
+        def task() -> None:
+            with self._signals.interrupting(when):
+                crew.check()
+
+        note: Callable[[str], None] = crew.progress.note if self.world.is_root else lambda text: None
+        with long_import_noted(self.config, self.request.function, note):
+            everywhere(self.world, task)
 
     def _watched(self, crew: Crew) -> AbstractContextManager[None]:
         """See to it that a rank of a group ends when the launcher has."""

@@ -1,14 +1,25 @@
-"""Turn signals into a reason to stop: the first one saves and stops, a second INT ends at once."""
+"""Turn signals into a reason to stop: the first one saves and stops, a second INT ends at once.
+
+User code does not ask for the reason. Where there is nothing to save yet, a signal leaves it by an exception.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from osprey_mpi.errors import StoppedEarly
+
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class _Interrupted(BaseException):
+    """Leave what runs, past all that catches an Exception."""
 
 
 class Signals:
@@ -18,6 +29,7 @@ class Signals:
         self.reason = ""
         self._parent = os.getppid() if launched else 0
         self._old: dict[int, Any] = {}
+        self._interrupts = False
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
@@ -32,7 +44,27 @@ class Signals:
     def _caught(self, number: int, _frame: FrameType | None) -> None:
         if self.reason and number == signal.SIGINT:
             os._exit(128 + number)
-        self.reason = self.reason or f"signal {signal.Signals(number).name.removeprefix('SIG')}"
+        is_first, self.reason = not self.reason, self.reason or f"signal {signal.Signals(number).name[3:]}"
+        if is_first and self._interrupts:
+            raise _Interrupted
+
+    @contextmanager
+    def interrupting(self, when: str) -> Iterator[None]:
+        """Let a signal end the block; raise StoppedEarly for it, and for one that came before.
+
+        when: goes on with the sentence "stopped by signal TERM ...".
+        """
+        try:
+            self._interrupts = True
+            if not self.reason:
+                yield
+        except BaseException:  # whatever user code has made of it
+            if not self.reason:
+                raise
+        finally:
+            self._interrupts = False
+        if self.reason:
+            raise StoppedEarly(f"stopped by {self.reason} {when}")
 
     @property
     def is_orphan(self) -> bool:

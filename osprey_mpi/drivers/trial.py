@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from osprey_mpi.config import Config
 from osprey_mpi.continuity.records import EXPLICIT, FINAL, Status
+from osprey_mpi.drivers.importing import check_interruptibly
+from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.errors import UsageError
 from osprey_mpi.evaluate import draws
 from osprey_mpi.evaluate.make import is_inline, make_evaluator, records_all
@@ -63,7 +65,8 @@ class Trial:
 def try_objective(config: Config, space: Space) -> Trial:
     """Evaluate the first point of a run that its constraints allow. What the objective prints goes to stderr.
 
-    Raises ConfigError for an objective that cannot be loaded, and UsageError where one process cannot evaluate.
+    Raises ConfigError for an objective that cannot be loaded, UsageError where one process cannot evaluate, and
+    StoppedEarly after a signal.
     """
     from osprey_mpi.device import select as select_device
 
@@ -79,11 +82,12 @@ def try_objective(config: Config, space: Space) -> Trial:
                 config, space, rank=0, clock=time.monotonic, record_all=True,
                 device=select_device(config.device.kind), scratch_root=scratch,
             )  # fmt: skip
-        with contextlib.closing(evaluator), config.locating():
-            evaluator.check()
-            evaluator.start()
-            evaluator.submit(Task(first, len(positions), 0, len(positions), EXPLICIT, 0, positions, None))
-            outcomes = _drain(evaluator)
+        with contextlib.closing(evaluator):
+            check_interruptibly(evaluator, config)
+            with Signals(launched=False) as signals, signals.interrupting(f"while evaluation {first} was tried"):
+                evaluator.start()
+                evaluator.submit(Task(first, len(positions), 0, len(positions), EXPLICIT, 0, positions, None))
+                outcomes = _drain(evaluator)
     return _trial(outcomes, space)
 
 

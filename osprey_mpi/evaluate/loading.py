@@ -20,8 +20,7 @@ def put_first(folder: Path) -> None:
     The current folder is no place to import from: an objective may change it, and then a later import would fail.
     """
     first = str(folder.resolve())
-    here = Path.cwd()
-    rest = [str(here / entry) for entry in sys.path if entry not in ("", first)]
+    rest = [str(Path(entry).absolute()) for entry in sys.path if entry not in ("", first)]
     sys.path[:] = [first, *(entry for entry in rest if entry != first)]
 
 

@@ -115,23 +115,25 @@ class ProcessEvaluator:
             check_command(self._settings.order["command"])
         self.start()
         assert self._child is not None
-        child = self._child
+        try:
+            self._await_import(self._child)
+        except BaseException:  # of a signal, too: what hangs in its import hears nothing but SIGKILL
+            if self._child is not None:
+                self._discard(self._child)
+            raise
+
+    def _await_import(self, child: ChildProcess) -> None:
         while not child.is_ready:
             select.select(child.filenos(), [], [], 0.1)
             child.pump()
             self._hear(child)
             if self._load_error is not None:
-                error = self._load_error
-                self._discard(child)
-                raise ConfigError(error)
+                raise ConfigError(self._load_error)
             late = time.monotonic() - child.started_s > START_LIMIT_S
             if late or (child.has_ended() and not child.is_ready):
-                if late:
-                    how = f"did not end within {START_LIMIT_S:g} s"
-                    self._discard(child)
-                else:
-                    how = f"ended its process ({ending(child.bury())})"
-                    self._child = None
+                how = f"did not end within {START_LIMIT_S:g} s"
+                if not late:
+                    self._child, how = None, f"ended its process ({ending(child.bury())})"
                 tail = self._printed.tail()
                 raise ConfigError(f"objective.python is {self._settings.order['python']!r}: its import {how}{tail}")
 

@@ -5,9 +5,39 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 
-# A thread that is in the user's code cannot be ended; held by the one that is, so that never two are in it.
-USER_CODE = threading.Lock()
+
+class UserCode:
+    """Let one thread at a time be in the user's code: one that is cannot be ended, and never two are in it."""
+
+    def __init__(self) -> None:
+        self._lock, self._owner = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = 0
+        self._lock.release()
+
+    @property
+    def is_here(self) -> bool:
+        """Tell whether this thread is the one in it."""
+        return self._owner == threading.get_ident()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let others in while this thread waits for them within the block."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+
+USER_CODE = UserCode()
 
 
 class Wake:

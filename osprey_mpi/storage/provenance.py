@@ -57,11 +57,19 @@ def slurm() -> dict[str, str]:
     }
 
 
+def _current_folder() -> str:
+    """Return the current folder, or "" where it has been removed."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return ""
+
+
 def collect(base_dir: Path | None = None) -> dict[str, Any]:
     """Return the provenance of this process. base_dir: the folder of the config, whose repository is described."""
     return {
         "argv": list(sys.argv),
-        "cwd": str(Path.cwd()),
+        "cwd": _current_folder(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "platform": platform.platform(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 import osprey_mpi
+from osprey_mpi.drivers.minimize import claim_folder
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.wording import in_python
 from osprey_mpi.errors import ConfigError, UsageError
+from osprey_mpi.evaluate.wake import USER_CODE
 
 X = {"x": {"type": "real", "low": -1, "high": 1}}
 
@@ -129,3 +132,53 @@ def test_every_command_that_a_message_names_is_put_in_python() -> None:
         "ValueError: my--overwrite": "ValueError: my--overwrite",
     }
     assert [in_python(text) for text in said] == list(said.values())
+
+
+def test_a_callable_may_minimise_itself() -> None:
+    def best_of(parameters: dict[str, Any]) -> float:
+        inner = osprey_mpi.minimize(lambda p: abs(p["x"] - parameters["x"]), X, budget={"evaluations": 4})
+        assert inner.cost is not None
+        return inner.cost
+
+    result = minimize(best_of, budget={"evaluations": 3})
+    assert (result.n_evaluations, result.reason) == (3, "evaluations")
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["minimize", "minimize-2", "minimize-3"]
+
+
+def test_under_a_launcher_a_callable_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other ranks do not call with it."""
+    monkeypatch.setattr("osprey_mpi.comm.launcher.detect", lambda: SimpleNamespace(expects_mpi=True))
+    with USER_CODE, pytest.raises(UsageError, match="under a launcher all ranks must call it together"):
+        minimize()
+
+
+def test_calls_at_the_same_moment_get_folders_of_their_own() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: minimize(out=None), range(8)))
+    assert len({result.out for result in results}) == 8
+    assert all(result.n_evaluations == 5 and (result.out / "results.h5").exists() for result in results)
+
+
+def test_folders_are_claimed_once(tmp_path: Path) -> None:
+    """However the claims interleave: the processes of a job array begin at the same moment."""
+    with ThreadPoolExecutor(16) as pool:
+        claimed = list(pool.map(lambda _: claim_folder(tmp_path / "runs" / "m"), range(200)))
+    assert len(set(claimed)) == 200
+
+
+def test_no_folder_is_left_of_a_run_that_did_not_begin() -> None:
+    with pytest.raises(ConfigError, match="no module named 'nothere'"):
+        minimize("nothere:f", out=None)
+    assert not list(Path("runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("objective", "sentence"),
+    [
+        ({"isolation": "process"}, "objective.isolation is process, but a callable runs in a thread of its rank"),
+        ({"isolation": "auto", "time_limit": 3}, "objective.time_limit: is 3 s, but isolation is thread"),
+    ],
+)
+def test_a_callable_cannot_have_a_process(objective: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        minimize(objective=objective)
