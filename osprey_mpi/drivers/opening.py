@@ -236,6 +236,7 @@ def tally_of(rows: Rows) -> Tally:
     """Return the tally of what is on disk."""
     tally = Tally(IdRanges.from_array(rows.done))
     tally.counts.update({Status[name.upper()]: n for name, n in rows.counts.items()})
+    tally.violations = rows.violations
     usable = (rows.records["status"] == Status.OK) & np.isfinite(rows.records["cost"])
     if rows.best_index is not None and usable[rows.best_index]:
         record = rows.records[rows.best_index]

@@ -10,7 +10,7 @@ from typing import IO, Any
 from osprey_mpi.report import tables
 from osprey_mpi.report.load import Run
 from osprey_mpi.report.tables import Table
-from osprey_mpi.storage.status import RunStatus, State
+from osprey_mpi.storage.status import RunStatus, State, not_called_lines
 from osprey_mpi.words import counted
 
 _SHOWN = 8  # elements of an array parameter; `export` and `--format json` give all
@@ -54,7 +54,7 @@ def head(run: Run) -> list[str]:
     lines = [f"{run.facts['name']} in {run.path}", f"state: {state}"]
     if run.status is not None and run.status.reason:
         lines.append(f"reason: {run.status.reason}")
-    lines.append(f"evaluations: {run.rows.n_evaluations}")
+    lines += [f"evaluations: {run.rows.n_evaluations}", *not_called_lines(run.violations[1])]
     if run.status is not None:
         lines.append(ranks_line(run.status))
     if run.best is None:
@@ -64,11 +64,14 @@ def head(run: Run) -> list[str]:
 
 def report_json(run: Run) -> dict[str, Any]:
     """Return the report as JSON values."""
+    n_infeasible, n_not_called = run.violations
     return {
         "name": run.facts["name"],
         "path": str(run.path),
         "state": str(run.state),
         "n_evaluations": run.rows.n_evaluations,
+        "n_infeasible": n_infeasible,
+        "n_not_called": n_not_called,
         "idle_share": None if run.status is None else run.status.idle_share,
         "counts": run.rows.counts,
         "best": run.best,
@@ -173,6 +176,7 @@ def status_lines(name: str, path: Any, status: RunStatus | None, state: State, n
     limit = status.budget.get("evaluations")
     lines.append(f"evaluations: {status.n_evaluations}" + (f" of {limit}" if limit is not None else ""))
     lines += [f"  {key}: {n}" for key, n in status.counts.items() if n]
+    lines += not_called_lines(status.n_not_called)
     if status.best is not None:
         best = status.best
         lines.append(f"best cost: {cell(best.cost)} (evaluation {best.id}){best.remark}")

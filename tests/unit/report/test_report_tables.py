@@ -18,7 +18,7 @@ from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason
 from osprey_mpi.report import tables
 from osprey_mpi.report.export import csv_parts, json_parts
 from osprey_mpi.report.load import load, typed
-from osprey_mpi.report.render import cell, plain_table, report_json, tables_of, write_report
+from osprey_mpi.report.render import cell, head, plain_table, report_json, tables_of, write_report
 from osprey_mpi.report.tables import Table
 from osprey_mpi.search.space import Space
 from osprey_mpi.search.streams import evaluation_seed
@@ -228,6 +228,29 @@ def test_a_report_of_100_000_rows_is_quick(long_run: Path) -> None:
     write_report(load(long_run), text)
     assert time.process_time() - start < 5
     assert len(text.getvalue()) < 20_000 and "the 16 slowest of 500" in text.getvalue()
+
+
+def test_means_are_over_calls(tmp_path: Path) -> None:
+    """A point that breaks a constraint takes an evaluation, but no call and no time."""
+    mapping = {
+        "name": "broken",
+        "objective": {"python": "m:f"},
+        "parameters": {"x": {"type": "real", "low": 0, "high": 1}},
+        "constraints": ["x <= 0.5"],
+        "budget": {"evaluations": 4},
+    }
+    config = config_from_mapping(mapping)
+    records = np.zeros(4, RECORD)
+    records["id"], records["t_start_s"], records["t_end_s"] = np.arange(4), [0, 2, 5, 9], [2, 6, 5, 9]
+    records["cost"], records["violation"] = [1, 2, np.nan, np.nan], [0, 0, 0.25, 0.5]
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        Segment(folder.segment_path(1), Space(config.parameters).columns, 1, 1).append(records, np.ones((4, 1)))
+    run = load(tmp_path / "run")
+    assert tables.by(run.rows, "rank").rows == [(0, 4, 3.0, 0.0)]
+    assert dict(tables.times(run.rows).rows)["one call: mean"] == 3.0
+    assert head(run)[2:4] == ["evaluations: 4", "not called: 2 (they break a constraint)"]
+    told = report_json(run)
+    assert (told["n_infeasible"], told["n_not_called"]) == (2, 2)
 
 
 def test_captures_only_say_what_is_not_known(tmp_path: Path) -> None:
