@@ -256,7 +256,7 @@ def _stopped(reported: tuple[int, float] | None) -> Reply:
     if reported is None or not math.isfinite(reported[1]):
         return Reply(Status.FAILED, math.nan, 0.0, "stopped before it reported a finite value")
     step, value = reported
-    return Reply(Status.STOPPED, value, 0.0, f"stopped early\nat step {step} with {value}")
+    return Reply(Status.STOPPED, value, 0.0, f"stopped early at step {step} with {value}")
 
 
 def _find_context(function: Function, options: Mapping[str, Any], label: str) -> tuple[bool, bool]:

@@ -220,7 +220,7 @@ def test_reports_arrive_and_an_early_stop_keeps_the_last_value(rig):
     last = [i for i in [*seen, *got.progress] if isinstance(i, Progress) and i.id == 9][-1]
     assert records["cost"].tolist() == [5.0, last.value, 5.0] and last.value == 10.0 - last.step
     assert [i for i in seen if isinstance(i, Progress)][:3] == [Progress(8, s, 10.0 - s) for s in range(3)]
-    assert got.reasons[9] == f"stopped early\nat step {last.step} with {last.value}"
+    assert got.reasons[9] == f"stopped early at step {last.step} with {last.value}"
 
 
 def test_a_function_may_end_by_itself_when_told_to_stop(rig):
