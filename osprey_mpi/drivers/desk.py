@@ -52,11 +52,12 @@ class Desk:
         n_flocks: int, fault_tolerance: str, wall_before_s: float, on_status: Callable[[RunStatus], None],
         on_result: Callable[[RunResult], None], on_warning: Callable[[str], None],
     ) -> None:  # fmt: skip
+        self._wall_before_s, self._began = wall_before_s, time.monotonic()  # before a segment is made, which takes time
         self.folder, self.config, self.space, self.root, self.log = folder, config, space, root, log
         self.segment = Segment(folder.segment_path(EPOCH), space.columns, folder.life, EPOCH)
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
-        self._wall_before_s, self._began = wall_before_s, time.monotonic()
+        self._ended: float | None = None  # when the life did: what comes after, such as results.h5, counts nowhere
         self._started_unix_s = folder.started_unix_s
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = _seen(root.tally)
@@ -166,7 +167,7 @@ class Desk:
         n_infeasible, n_not_called = violations.known(
             has_constraints=bool(self.config.constraints), is_builtin=self.config.objective.kind == "builtin"
         )
-        elapsed_s = time.monotonic() - self._began
+        elapsed_s = (time.monotonic() if self._ended is None else self._ended) - self._began
         budget: dict[str, Any] = self.config.budget.model_dump(exclude_none=True)
         return RunStatus(
             state=state,
@@ -215,7 +216,7 @@ class Desk:
         return Concluded(self._exit_code)
 
     def _end(self, exit_code: int) -> None:
-        self._exit_code = int(exit_code)
+        self._exit_code, self._ended = int(exit_code), time.monotonic()
         self._try("the end of this life was not noted", lambda: self.folder.end_life(exit_code))
 
     def _conclude_without(self, text: str) -> Concluded:

@@ -68,8 +68,9 @@ def number(value: Any, what: str) -> float:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         kind = f"an array of shape {tuple(shape)}" if shape else type(value).__name__
+        rule = " (an array must have the shape ())" if shape else ""
         detail = "" if shape or value is None else f"\nit is {short(value, 80)}"
-        raise Failure(f"{what} is {kind}, but one real number is needed{detail}")
+        raise Failure(f"{what} is {kind}, but one real number is needed{rule}{detail}")
     result = float(value)
     if not math.isfinite(result):
         raise Failure(f"{what} is {result}, but a finite number is needed")

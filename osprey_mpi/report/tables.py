@@ -65,9 +65,10 @@ def convergence(rows: Rows, limit: int = 12) -> Table:
         (float(r["t_end_s"]), int(r["id"]), float(r["cost"]), float(r["violation"]), int(r["rank"])) for r in records
     ]
     note = f"{better.size} improvements, {shown.size} shown" if shown.size < better.size else ""
+    pauses = "the time between its lives counts as well" if np.unique(rows.lives).size > 1 else ""
     bars = sparkline(rows, better)
-    columns = ("time (s)", "evaluation", "best cost", "violation", "rank")
-    return Table("Convergence", columns, body, "\n".join(filter(None, (bars, note))))
+    columns = ("since its start (s)", "evaluation", "best cost", "violation", "rank")
+    return Table("Convergence", columns, body, "\n".join(filter(None, (bars, note, pauses))))
 
 
 def sparkline(rows: Rows, better: NDArray[np.int64], width: int = 60) -> str:

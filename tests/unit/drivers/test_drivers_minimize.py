@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import osprey_mpi
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.wording import in_python
 from osprey_mpi.errors import ConfigError, UsageError
+from osprey_mpi.report import tables
 from osprey_mpi.report.load import load
 
 X = {"x": {"type": "real", "low": -1, "high": 1}}
@@ -102,6 +104,14 @@ def test_the_result_has_the_types_that_the_objective_got() -> None:
     result = minimize(loss, {"s": {"type": "categorical", "choices": [1, 2, 4], "size": 3}}, budget={"evaluations": 1})
     assert result.parameters is not None and result.parameters["s"].tolist() == got[0].tolist()
     assert result.parameters["s"].dtype == got[0].dtype == "int64"
+
+
+def test_the_time_of_a_run_is_that_of_its_lives() -> None:
+    minimize()
+    time.sleep(0.2)
+    result = minimize(budget={"evaluations": 9}, resume=True)
+    lives = tables.lives(load(result.out).facts, load(result.out).rows).rows
+    assert len(lives) == 2 and sum(row[2] for row in lives) == pytest.approx(result.wall_s, abs=0.02)
 
 
 @pytest.mark.parametrize("objective", [{}, {"batch": 8, "isolation": "none"}], ids=["thread", "none"])

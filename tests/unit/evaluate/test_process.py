@@ -82,7 +82,7 @@ def test_parameters_are_real_python_types(rig):
         ("'1.0'", "the returned cost is str, but one real number is needed\nit is '1.0'"),
         ("1j", "complex"),
         ("[1.0]", "list, but one real number is needed\nit is [1.0]"),
-        ("np.ones(1)", "an array of shape (1,)"),
+        ("np.ones(1)", "array of shape (1,), but one real number is needed (an array must have the shape ())"),
         ("np.ones((2, 3))", "an array of shape (2, 3)"),
         ("float('nan')", "the returned cost is nan"),
         ("np.float32('inf')", "the returned cost is inf"),

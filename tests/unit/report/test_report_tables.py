@@ -45,7 +45,10 @@ def test_best_and_convergence(run: Path) -> None:
         "parameters": {"x": [0.5, 0.25], "n": 5, "opt": "adam", "on": True, "degree": 3},
     }
     # By the time they ended: evaluation 1 before 0, which was then no improvement.
-    assert [row[:3] for row in tables.convergence(loaded.rows).rows] == [(1.0, 1, 4.0), (102.0, 4, 1.0)]
+    table = tables.convergence(loaded.rows)
+    assert [row[:3] for row in table.rows] == [(1.0, 1, 4.0), (102.0, 4, 1.0)]
+    assert table.columns[0] == "since its start (s)"
+    assert table.note.splitlines()[1:] == ["the time between its lives counts as well"]
 
 
 def test_ranks_and_flocks(run: Path) -> None:
@@ -183,6 +186,12 @@ def test_values_of_choices_are_those_that_the_objective_got(choices: list[Any]) 
 )  # fmt: skip
 def test_cells(value: Any, text: str) -> None:
     assert cell(value) == text
+
+
+def test_improvements_have_the_digits_that_tell_them_apart() -> None:
+    rows = [(1.0, 0.5), (2.0, 0.123456789), (2.0, 0.123456712)]
+    lines = plain_table(Table("Convergence", ("since its start (s)", "best cost"), rows)).splitlines()
+    assert [line.split()[-1] for line in lines[2:]] == ["0.5", "0.1234568", "0.1234567"]
 
 
 def test_plain_tables_align() -> None:
