@@ -53,7 +53,7 @@ def launch_command(
     from osprey_mpi.supervise.supervisor import Supervisor, default_ranks, evaluations_done, spec_of
 
     if not has_current_folder():
-        raise UsageError("the current folder is gone, and launchers do not start without one: change to another")
+        raise UsageError("the current folder has been removed, and no launcher starts without one: change to another")
     default = 1 if launcher is Kind.NONE else default_ranks(os.environ)
     spec = spec_of(
         config, resume, out, n_ranks or default, overrides=tuple(overrides or ()),

@@ -14,6 +14,7 @@ def status_command(folder: Folder, format: Format = TextFormat.TEXT) -> None:
     import time
 
     from osprey_mpi.cli.output import write_json, write_text
+    from osprey_mpi.report.load import known_violations
     from osprey_mpi.report.render import status_lines
     from osprey_mpi.storage.folder import RunFolder
     from osprey_mpi.storage.rows import read_run
@@ -25,7 +26,11 @@ def status_command(folder: Folder, format: Format = TextFormat.TEXT) -> None:
     # cancelled only what was not done again, as `report` and `export` do.
     if status is not None and not state.is_active:
         rows = read_run(run.path)
-        status = dataclasses.replace(status, n_evaluations=rows.n_evaluations, counts=rows.counts)
+        n_infeasible, n_not_called = known_violations(run.run, rows)
+        status = dataclasses.replace(
+            status, n_evaluations=rows.n_evaluations, counts=rows.counts, n_infeasible=n_infeasible,
+            n_not_called=n_not_called,
+        )  # fmt: skip
     if format is TextFormat.TEXT:
         write_text(f"{line}\n" for line in status_lines(name, run.path, status, state, time.time()))
         return

@@ -31,7 +31,7 @@ def validate_command(
     from osprey_mpi.cli.output import keep_stdout, write_json, write_text
     from osprey_mpi.config import advice, load_config
     from osprey_mpi.continuity.records import Status
-    from osprey_mpi.drivers.check import check_objective, constraint_notes
+    from osprey_mpi.drivers.check import check_objective, constraint_notes, template_notes
     from osprey_mpi.drivers.trial import try_objective
     from osprey_mpi.errors import ExitCode, UsageError
     from osprey_mpi.search.space import Space
@@ -45,7 +45,7 @@ def validate_command(
     if not try_once and not no_import:
         check_objective(config, space)
     facts = summary(config, space)
-    hints, warnings = advice(config), constraint_notes(config, space)
+    hints, warnings = [*template_notes(config), *advice(config)], constraint_notes(config, space)
     if format is TextFormat.JSON:
         tried = {} if trial is None else {"trial": trial.to_mapping()}
         said = {"objective_imported": not no_import, **tried, "warnings": warnings, "advice": hints}

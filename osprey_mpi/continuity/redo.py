@@ -39,15 +39,15 @@ class Redo:
         self._at += len(ids)
         return Lease(self._attempt, ranges=np.stack([ids, ids + 1], axis=1), positions=self._positions[part])
 
-    def enter(self, pieces: NDArray[Any], records: NDArray[Any]) -> list[tuple[int, int]]:
-        """Take in what came back; return (old status, new status) of what was done again."""
-        revised: list[tuple[int, int]] = []
+    def enter(self, pieces: NDArray[Any], records: NDArray[Any]) -> list[tuple[int, int, float]]:
+        """Take in what came back; return (old status, new status, violation) of what was done again."""
+        revised: list[tuple[int, int, float]] = []
         if not self.missing.n:
             return revised
-        rows = zip(records["id"].tolist(), records["attempt"].tolist(), records["status"].tolist(), strict=True)
-        for id, attempt, status in rows:
+        rows = zip(*(records[name].tolist() for name in ("id", "attempt", "status", "violation")), strict=True)
+        for id, attempt, status, violation in rows:
             if attempt >= self._attempt and status in FINAL and id in self._status and id in self.missing:
-                revised.append((self._status.pop(id), status))
+                revised.append((self._status.pop(id), status, violation))
         for first, row_start, row_stop in zip(
             pieces["first"].tolist(), pieces["row_start"].tolist(), pieces["row_stop"].tolist(), strict=True
         ):

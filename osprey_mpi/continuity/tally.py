@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from osprey_mpi.continuity.ids import IdRanges
 from osprey_mpi.continuity.ledger import rank_key
 from osprey_mpi.continuity.records import FINAL, NO_ID, Status
+from osprey_mpi.continuity.violations import Violations
 
 Floats = NDArray[np.float64]
 _STATUS = tuple(Status)  # by number: calling Status takes three times as long
@@ -34,11 +35,12 @@ class BestRow:
 
 @dataclass(slots=True)
 class Tally:
-    """Hold the ids that are done, how they ended, and the best of them."""
+    """Hold the ids that are done, how they ended, how many violate constraints, and the best of them."""
 
     done: IdRanges = field(default_factory=IdRanges)
     counts: dict[Status, int] = field(default_factory=lambda: dict.fromkeys(Status, 0))
     best: BestRow = field(default_factory=BestRow)
+    violations: Violations = field(default_factory=Violations)
     n_at_best: int = 0  # evaluations done when the best point was found, for budget.stagnation
 
     @property
@@ -54,12 +56,12 @@ class Tally:
         piece; where part of such a block was done already, not more than its new rows.
         """
         statuses = records["status"].tolist()
-        fresh: dict[int, int] = {}
-        for id, status in zip(records["id"].tolist(), statuses, strict=True):
+        fresh: dict[int, int] = {}  # id -> its row
+        for row, (id, status) in enumerate(zip(records["id"].tolist(), statuses, strict=True)):
             if status not in FINAL:
                 self.counts[_STATUS[status]] += 1
             elif id not in self.done:
-                fresh.setdefault(id, status)
+                fresh.setdefault(id, row)
         n_new = n_failed = 0
         first, n_bad = pieces["first"], pieces["n_failed"].tolist()
         starts, stops = (first + pieces["row_start"]).tolist(), (first + pieces["row_stop"]).tolist()
@@ -67,22 +69,27 @@ class Tally:
             new = self.done.add(start, stop)
             n_new += new
             n_failed += min(bad, new)
-        for status in fresh.values():
+        for row in fresh.values():
+            status = statuses[row]
             self.counts[_STATUS[status]] += 1
             n_failed -= status in (Status.FAILED, Status.TIMEOUT)
         n_unrecorded = n_new - len(fresh)
         assert n_unrecorded >= 0, "a final row belongs to a piece"
+        if n_unrecorded or (records["violation"] > 0.0).any():
+            self.violations += Violations.of(records[list(fresh.values())], n_unrecorded)
         if n_unrecorded:
             failed = max(0, min(n_unrecorded, n_failed))
             self.counts[Status.FAILED] += failed
             self.counts[Status.OK] += n_unrecorded - failed
         return self._improve(records, statuses, values)
 
-    def revise(self, changes: list[tuple[int, int]]) -> None:
-        """Count evaluations that were done again by how they ended now: (old status, new status) each."""
-        for old, new in changes:
+    def revise(self, changes: list[tuple[int, int, float]]) -> None:
+        """Count evaluations that were done again by how they ended now: (old status, new status, violation) each."""
+        for old, new, violation in changes:
             self.counts[_STATUS[old]] -= 1
             self.counts[_STATUS[new]] += 1
+            if violation > 0.0:  # it was called now, and what failed before had none
+                self.violations += Violations(n_infeasible=1)
 
     def _improve(self, records: NDArray[Any], statuses: list[int], values: Floats) -> bool:
         improved = False

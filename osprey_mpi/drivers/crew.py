@@ -247,12 +247,10 @@ class Crew:
 
         session = self.session
         assert session.opened is not None and session.opened.folder is not None
-        # The run's time begins where its budget of time does; a later life of a launch goes on from the last status.
-        begun_s = time.monotonic() - session.past.began if session.world.epoch == 0 else 0.0
         return Desk(
             session.opened.folder, session.config, session.space, root, self.log, n_ranks=session.world.n_ranks,
             n_workers=self.n_workers, n_flocks=len(self.placed.flocks),
-            fault_tolerance=session.world.fault_tolerance, wall_before_s=session.opened.wall_before_s + begun_s,
+            fault_tolerance=session.world.fault_tolerance, wall_before_s=session.opened.wall_before_s + session.begun_s,
             on_status=self.progress.update, on_result=session.take_result, on_warning=self.progress.warn,
         )  # fmt: skip
 

@@ -23,6 +23,8 @@ from osprey_mpi.continuity.messages import Delta
 from osprey_mpi.continuity.records import NO_FAILURES, PIECE, RowReason, Status
 from osprey_mpi.continuity.rescue import rescue
 from osprey_mpi.continuity.root import Root
+from osprey_mpi.continuity.tally import BestRow, Tally
+from osprey_mpi.continuity.violations import Violations
 from osprey_mpi.drivers.opening import attempts_of, tally_of
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.errors import ExitCode, StorageError
@@ -50,14 +52,15 @@ class Desk:
         n_flocks: int, fault_tolerance: str, wall_before_s: float, on_status: Callable[[RunStatus], None],
         on_result: Callable[[RunResult], None], on_warning: Callable[[str], None],
     ) -> None:  # fmt: skip
+        self._wall_before_s, self._began = wall_before_s, time.monotonic()  # before a segment is made, which takes time
         self.folder, self.config, self.space, self.root, self.log = folder, config, space, root, log
         self.segment = Segment(folder.segment_path(EPOCH), space.columns, folder.life, EPOCH)
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
-        self._wall_before_s, self._began = wall_before_s, time.monotonic()
+        self._ended: float | None = None  # when the life did: what comes after, such as results.h5, counts nowhere
         self._started_unix_s = folder.started_unix_s
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
-        self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
+        self._durable = _seen(root.tally)
         self._busy_s, self._first_s, self._last_s, self._is_whole = 0.0, np.inf, -np.inf, True
         self._n_written = self._n_counted = 0  # of the rows that come again: already on disk, and in `_durable`
         self._shown_reasons: set[str] = set()
@@ -68,8 +71,7 @@ class Desk:
     def append(self, action: Append) -> Appended:
         """Write rows; an error comes back as a sentence."""
         self._show_reasons(action)
-        tally = self.root.tally
-        seen = (tally.n_evaluations, dict(tally.counts), tally.best)
+        seen = _seen(self.root.tally)
         try:
             self.folder.refuse_taken()
             self._write_rows(action)
@@ -160,10 +162,12 @@ class Desk:
         """Return the status as it is; where the last rows were written in part, an ended run is counted anew."""
         state = State(action.state)
         if self._n_counted < self._n_written and not state.is_active:
-            tally = tally_of(read_run(self.folder.path))
-            self._durable, self._n_counted = (tally.n_evaluations, tally.counts, tally.best), self._n_written
-        n_evaluations, counts, best = self._durable
-        elapsed_s = time.monotonic() - self._began
+            self._durable, self._n_counted = _seen(tally_of(read_run(self.folder.path))), self._n_written
+        n_evaluations, counts, best, violations = self._durable
+        n_infeasible, n_not_called = violations.known(
+            has_constraints=bool(self.config.constraints), is_builtin=self.config.objective.kind == "builtin"
+        )
+        elapsed_s = (time.monotonic() if self._ended is None else self._ended) - self._began
         budget: dict[str, Any] = self.config.budget.model_dump(exclude_none=True)
         return RunStatus(
             state=state,
@@ -171,6 +175,8 @@ class Desk:
             reason=action.reason,
             n_evaluations=n_evaluations,
             counts={Status(status).name.lower(): n for status, n in counts.items()},
+            n_infeasible=n_infeasible,
+            n_not_called=n_not_called,
             best=None if best.id < 0 else Best(best.cost, best.violation, self.space.parameters(best.values), best.id),
             n_ranks=self._n_ranks,
             n_flocks=self._n_flocks,
@@ -210,7 +216,7 @@ class Desk:
         return Concluded(self._exit_code)
 
     def _end(self, exit_code: int) -> None:
-        self._exit_code = int(exit_code)
+        self._exit_code, self._ended = int(exit_code), time.monotonic()
         self._try("the end of this life was not noted", lambda: self.folder.end_life(exit_code))
 
     def _conclude_without(self, text: str) -> Concluded:
@@ -267,6 +273,11 @@ class Desk:
         else:
             return True
         return False
+
+
+def _seen(tally: Tally) -> tuple[int, dict[Status, int], BestRow, Violations]:
+    """Return what a status shows of a tally, as it is now."""
+    return tally.n_evaluations, dict(tally.counts), tally.best, tally.violations
 
 
 def part_of(action: Append, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.float64], Any, list[RowReason]]:

@@ -10,7 +10,7 @@ from typing import Any
 from osprey_mpi.comm import tree
 from osprey_mpi.config import Config, advice
 from osprey_mpi.drivers.agree import launched, on_root
-from osprey_mpi.drivers.check import check_objective, constraint_notes
+from osprey_mpi.drivers.check import check_objective, constraint_notes, template_notes
 from osprey_mpi.drivers.hosts import spare_notes
 from osprey_mpi.drivers.session import flock_size
 from osprey_mpi.drivers.trial import first_calls
@@ -48,7 +48,7 @@ def describe(config: Config, out: Path | None, n_ranks: int) -> dict[str, Any]:
             *spare_notes(placed.spare, config.objective.ranks, n_ranks),
             *constraint_notes(config, space),
         ],
-        "advice": advice(config, n_ranks),
+        "advice": [*template_notes(config), *advice(config, n_ranks)],
     }
 
 

@@ -21,7 +21,7 @@ from osprey_mpi.continuity.records import Status
 from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.rescue import Attempts, attempts_in, rescue
 from osprey_mpi.continuity.tally import BestRow, Tally
-from osprey_mpi.drivers.check import constraint_notes
+from osprey_mpi.drivers.check import constraint_notes, template_notes
 from osprey_mpi.errors import ConfigError, UsageError
 from osprey_mpi.search.space import Space
 
@@ -120,7 +120,10 @@ def open_run(request: Request) -> Opened:
         RunFolder.refuse_used(path, request.overwrite)
     space = Space(config.parameters, config.constraints)
     replaces = RunFolder.began(path) if request.overwrite else None
-    return Opened(path, None, config, request.overwrite, replaces, warnings=constraint_notes(config, space))
+    return Opened(
+        path, None, config, request.overwrite, replaces, notes=template_notes(config),
+        warnings=constraint_notes(config, space),
+    )  # fmt: skip
 
 
 def _reopen(request: Request) -> Opened:
@@ -236,6 +239,7 @@ def tally_of(rows: Rows) -> Tally:
     """Return the tally of what is on disk."""
     tally = Tally(IdRanges.from_array(rows.done))
     tally.counts.update({Status[name.upper()]: n for name, n in rows.counts.items()})
+    tally.violations = rows.violations
     usable = (rows.records["status"] == Status.OK) & np.isfinite(rows.records["cost"])
     if rows.best_index is not None and usable[rows.best_index]:
         record = rows.records[rows.best_index]

@@ -78,10 +78,11 @@ class Progress:
         self._stream.flush()
 
     def _rate(self, status: RunStatus, now: float) -> str:
-        last, self._last = self._last, (now, status.n_evaluations)
-        if last is None or now <= last[0] or status.n_evaluations <= last[1]:
+        n_calls = status.n_evaluations - (status.n_not_called or 0)
+        last, self._last = self._last, (now, n_calls)
+        if last is None or now <= last[0] or n_calls <= last[1]:
             return ""
-        return f", {(status.n_evaluations - last[1]) / (now - last[0]):.4g}/s"
+        return f", {(n_calls - last[1]) / (now - last[0]):.4g}/s"
 
     def _show_bar(self, status: RunStatus) -> None:
         from rich.console import Console

@@ -45,6 +45,8 @@ class Session:
     ) -> None:  # fmt: skip
         self.world, self.request, self.config, self.out, self.opened = world, request, config, out, opened
         self._signals, self.past = signals, past
+        # Its time, and the run's, begins where its budget of time does, but that of a life after a loss with the life.
+        self._began = past.began if world.epoch == 0 else time.monotonic()
         self.space = Space(config.parameters, config.constraints)
         self.result: RunResult | None = None
         self.superiors: dict[int, int] = {}
@@ -108,6 +110,11 @@ class Session:
         assert self.opened is not None
         return self.opened.claim()
 
+    @property
+    def begun_s(self) -> float:
+        """Return how long this life has lasted."""
+        return time.monotonic() - self._began
+
     def clock(self) -> float:
         """Return the seconds since the run first started."""
         return self._clock()
@@ -157,7 +164,7 @@ class Session:
         crew.announce([*self.opened.notes, *notes(places), *silence], self.opened.warnings)
         self.opened.folder.begin_life(
             self.world.n_ranks, [place.host for place in places], self.world.library, self.world.fault_tolerance,
-            list(devices.values()),
+            list(devices.values()), self.begun_s,
         )  # fmt: skip
 
     def take_result(self, result: RunResult) -> None:

@@ -4,7 +4,7 @@ The rank writes points into a slot, the child writes each result beside its poin
 So a crash costs the evaluation that crashed and nothing else, and the rank sees how long the current one runs.
 
 Layout, little-endian: the head (64 bytes), then N_SLOTS slots of `capacity` rows of RESULT and of values
-(n_columns float64 each), then the child's instructions (UTF-8 JSON).
+(n_columns float64 each), then the child's instructions (UTF-8 JSON), then the trace of a crash.
 
 The rank reads results after a DONE frame, after the child's death, or when the child has been in a later row for
 SETTLED_S: a pipe, a wait and 10 ms each order memory between processes, two bare reads of it would not everywhere.
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 N_SLOTS = 2  # one slot is evaluated while the other is filled: the child never waits for the rank's next look
 SETTLED_S = 0.01
+TRACE_BYTES = 1 << 16  # a dump has at most 100 frames of each thread
 
 RESULT = np.dtype(
     [
@@ -93,6 +94,15 @@ class Board:
     def instructions(self) -> bytes:
         """Return the child's instructions as they were given to `create`."""
         return self._map[self._instructions_at :]
+
+    def trace_fd(self) -> int:
+        """Return the descriptor, at the place of the trace: a handler of signals can write nowhere but to a file."""
+        os.lseek(self.fd, len(self._map), os.SEEK_SET)
+        return self.fd
+
+    def trace(self) -> str:
+        """Return what was written there."""
+        return os.pread(self.fd, TRACE_BYTES, len(self._map)).decode(errors="replace")
 
     def set_running(self, serial: int, row: int, since_s: float) -> None:
         """Note that rows below `row` are done and that `row` runs since `since_s` (0: not yet)."""

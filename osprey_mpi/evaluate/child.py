@@ -218,8 +218,9 @@ def main(arguments: list[str]) -> None:
         os.set_inheritable(fd, False)  # what user code starts must not keep the pipes open
     _restore_path(arguments[6])
     _restore_signals()
-    faulthandler.enable()
-    child = Child(control, results, Board(board_fd, capacity, n_columns))
+    board = Board(board_fd, capacity, n_columns)
+    faulthandler.enable(board.trace_fd())
+    child = Child(control, results, board)
     sys.stdout, sys.stderr = Marked(1, child.running_id), Marked(2, child.running_id)
     if child._order["command"] is None:
         die_with_parent(parent)  # a command's child lives on for a moment, to end the program that it runs

@@ -240,8 +240,11 @@ class InlineEvaluator:
             # Drawn again: cheaper than keeping the latent numbers of a whole batch.
             latent = draws.latent_of(self._config.seed, task.first + task.row_start + rows, space, self._device.xp)
             survivors = rows, self._device.to_host(latent)
-        for records in job.records:
+        is_partial = self._call is not None and self._call.feasible_only and bool(space.constraints)
+        for records, values in zip(job.records, job.values, strict=True):
             records["t_end_s"] = now_s
+            if is_partial:  # a point that breaks a constraint takes part in no call, and no time
+                records["t_start_s"][space.violation(values) > 0] = now_s
         return Outcome(
             task,
             row_start=task.row_start,

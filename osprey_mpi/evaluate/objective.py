@@ -79,8 +79,9 @@ def real(value: Any, what: str) -> float:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         kind = f"an array of shape {tuple(shape)}" if shape else type(value).__name__
+        rule = " (an array must have the shape ())" if shape else ""
         detail = "" if shape or value is None else f"\nit is {short(value, 80)}"
-        raise Failure(f"{what} is {kind}, but one real number is needed{detail}")
+        raise Failure(f"{what} is {kind}, but one real number is needed{rule}{detail}")
     return float(value)
 
 
@@ -282,7 +283,7 @@ def _stopped(reported: tuple[int, float] | None) -> Reply:
     if reported is None or not math.isfinite(reported[1]):
         return Reply(Status.FAILED, math.nan, 0.0, "stopped before it reported a finite value")
     step, value = reported
-    return Reply(Status.STOPPED, value, 0.0, f"stopped early\nat step {step} with {value}")
+    return Reply(Status.STOPPED, value, 0.0, f"stopped early at step {step} with {value}")
 
 
 def _find_context(function: Function, options: Mapping[str, Any], label: str) -> tuple[bool, bool]:

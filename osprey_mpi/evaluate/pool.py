@@ -27,7 +27,7 @@ from osprey_mpi.evaluate.frames import Kind, pack_frame
 from osprey_mpi.evaluate.jobs import Job, Jobs
 from osprey_mpi.evaluate.objective import Reply
 from osprey_mpi.evaluate.printed import Printed
-from osprey_mpi.evaluate.process import ChildProcess
+from osprey_mpi.evaluate.process import ChildProcess, user_part
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.specification import check_command
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
@@ -131,10 +131,10 @@ class ProcessEvaluator:
                 raise ConfigError(self._load_error)
             late = time.monotonic() - child.started_s > START_LIMIT_S
             if late or (child.has_ended() and not child.is_ready):
-                how = f"did not end within {START_LIMIT_S:g} s"
+                how, trace = f"did not end within {START_LIMIT_S:g} s", user_part(child.board.trace())
                 if not late:
                     self._child, how = None, f"ended its process ({ending(child.bury())})"
-                tail = self._printed.tail()
+                tail = trace + self._printed.tail(-1)
                 raise ConfigError(f"objective.python is {self._settings.order['python']!r}: its import {how}{tail}")
 
     def submit(self, task: Task) -> None:
@@ -288,7 +288,7 @@ class ProcessEvaluator:
         self._remove_scratch(child)
         overtime, since_s = self._overtime, running.since_s
         self._child = self._overtime = None
-        code = child.bury()
+        trace, code = user_part(child.board.trace()), child.bury()
         how = ending(code)
         left = list(self._chunks)
         self._chunks.clear()
@@ -307,9 +307,10 @@ class ProcessEvaluator:
                 first.job.was_ended_outside = True  # the job's time is up, not the row's fault: it is done again
             else:
                 reply = Reply(Status.FAILED, math.nan, 0.0, how)
-                self._settle(first.job, reply, since_s, self._printed.tail())
+                id = int(first.job.ids[first.rows[running.row]])
+                self._settle(first.job, reply, since_s, trace + self._printed.tail(id))
         elif overtime is None and self._jobs.has_rows:
-            self._died_idle(how, self._printed.tail())
+            self._died_idle(how, trace + self._printed.tail(-1))
 
     def _died_idle(self, how: str, tail: str) -> None:
         self._n_idle_deaths += 1

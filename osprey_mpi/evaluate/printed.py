@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import codecs
 import logging
+import re
 
 from osprey_mpi.words import visible
 
 TAIL_BYTES = 4000  # of the output kept for reasons
-TAIL_LINES = 30  # a dump of faulthandler takes about 15
+TAIL_LINES = 30
 LOG_BYTES = 1 << 24  # of one rank and life: 256 ranks of a chatty objective fill 4 GiB, not the disk
 # A line that is longer is logged in parts, all but the last with GOES_ON at their end: else a line that never
 # ends would wait for ever, and be lost with the rank.
 PART_BYTES = 1 << 16
 GOES_ON = " [the line goes on]"
+_MARK = re.compile(r"evaluation (\d+): ")  # see marked.py
 
 
 class Printed:
@@ -42,13 +44,15 @@ class Printed:
         if self._log.hasHandlers():
             self._write(len(self._pending), is_end=True)
 
-    def tail(self) -> str:
-        """Return the last lines, as the end of a reason."""
+    def tail(self, id: int) -> str:
+        """Return the last lines, as the end of the reason of an evaluation: from where none of another one follows."""
         lines = self._tail.decode(errors="replace").splitlines()[-TAIL_LINES:]
+        others = [i for i, line in enumerate(lines) if (mark := _MARK.match(line)) and int(mark[1]) != id]
+        lines = lines[others[-1] + 1 :] if others else lines
         return "\nend of its output:\n" + visible("\n".join(lines)) if lines else ""
 
     def forget(self) -> None:
-        """Begin anew: another process prints now."""
+        """Begin anew: another process prints now, or another evaluation."""
         self._tail = b""
 
     def _write(self, n_bytes: int, is_end: bool = False) -> None:

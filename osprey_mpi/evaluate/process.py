@@ -19,6 +19,7 @@ from osprey_mpi.evaluate.printed import Printed
 PUMP_BYTES = 1 << 18  # of output taken per look: a chatty objective must not keep the rank's loop
 GRACE_S = 1.0  # between SIGTERM and SIGKILL
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+_OURS = (f'  File "{Path(__file__).parent}', '  File "<frozen runpy>"', "Extension modules:")
 
 
 class ChildProcess:
@@ -59,6 +60,7 @@ class ChildProcess:
         self.is_ready = False
         self._reader = FrameReader()
         self._kill_at_s: float | None = None
+        self._printing = (-1, 0)  # the row (serial, row) that the output kept for reasons may be of
 
     def filenos(self) -> list[int]:
         """Return the descriptors that become readable when the child has said something or is gone."""
@@ -74,12 +76,16 @@ class ChildProcess:
         while data := _read(self._results):
             yield from self._reader.feed(data)
 
-    def pump(self) -> None:
-        """Take what the objective has printed."""
+    def pump(self, is_end: bool = False) -> None:
+        """Take what the objective has printed; keep for reasons what was not before the row that it is in now."""
         taken = b""
         while len(taken) < PUMP_BYTES and (data := _read(self._output)):
             taken += data
-        if taken:
+        if taken or is_end:
+            running = self.board.running()
+            if (running.serial, running.row) != self._printing:
+                self._printed.forget()
+                self._printing = running.serial, running.row
             self._printed.add(taken)
 
     def has_ended(self) -> bool:
@@ -110,7 +116,7 @@ class ChildProcess:
 
     def bury(self) -> int:
         """Reap a child that has ended, end what it left behind, release everything; return subprocess's code."""
-        self.pump()
+        self.pump(is_end=True)
         self._printed.end()
         self.kill()
         code = self._process.wait()
@@ -122,6 +128,12 @@ class ChildProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         _signal_group(self.pid, number)
+
+
+def user_part(trace: str) -> str:
+    """Return what faulthandler wrote of a crash as a part of a reason, without our own frames; '' for nothing."""
+    lines = [line for line in trace.splitlines() if line.strip() and not line.startswith(_OURS)]
+    return "".join(f"\n{line}" for line in lines)
 
 
 def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:

@@ -32,6 +32,11 @@ class Run:
         return int(self.facts["config"]["config"]["seed"])
 
     @property
+    def violations(self) -> tuple[int | None, int | None]:
+        """Return how many evaluations violate constraints, and how many were not called for it; None: not known."""
+        return known_violations(self.facts, self.rows)
+
+    @property
     def best(self) -> dict[str, Any] | None:
         """Return the best result: id, cost, violation, rank, t_end_s and its parameters by name; None without one."""
         index = self.rows.best_index
@@ -53,6 +58,13 @@ def load(path: Path) -> Run:
     folder = RunFolder.peek(path)
     status, state = folder.observe()
     return Run(folder.path, folder.run, status, state, read_run(folder.path))
+
+
+def known_violations(facts: Mapping[str, Any], rows: Rows) -> tuple[int | None, int | None]:
+    """Return what `Violations.known` does for the run of a run.json."""
+    config = facts["config"]["config"]
+    is_builtin = config["objective"]["builtin"] is not None
+    return rows.violations.known(has_constraints=bool(config["constraints"]), is_builtin=is_builtin)
 
 
 def typed(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list[Any]]:

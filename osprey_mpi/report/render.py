@@ -10,11 +10,12 @@ from typing import IO, Any
 from osprey_mpi.report import tables
 from osprey_mpi.report.load import Run
 from osprey_mpi.report.tables import Table
-from osprey_mpi.storage.status import RunStatus, State
+from osprey_mpi.storage.status import RunStatus, State, not_called_lines
 from osprey_mpi.words import counted
 
 _SHOWN = 8  # elements of an array parameter; `export` and `--format json` give all
 _SHOWN_PARAMETERS = 40
+DISTINCT = ("best cost", "violation")  # columns of improvements: two that look the same would look like a mistake
 INTERRUPTED = (
     "interrupted: it was killed or lost; the evaluations that ran then are lost, `osprey resume` runs them again"
 )
@@ -54,7 +55,7 @@ def head(run: Run) -> list[str]:
     lines = [f"{run.facts['name']} in {run.path}", f"state: {state}"]
     if run.status is not None and run.status.reason:
         lines.append(f"reason: {run.status.reason}")
-    lines.append(f"evaluations: {run.rows.n_evaluations}")
+    lines += [f"evaluations: {run.rows.n_evaluations}", *not_called_lines(run.violations[1])]
     if run.status is not None:
         lines.append(ranks_line(run.status))
     if run.best is None:
@@ -64,11 +65,14 @@ def head(run: Run) -> list[str]:
 
 def report_json(run: Run) -> dict[str, Any]:
     """Return the report as JSON values."""
+    n_infeasible, n_not_called = run.violations
     return {
         "name": run.facts["name"],
         "path": str(run.path),
         "state": str(run.state),
         "n_evaluations": run.rows.n_evaluations,
+        "n_infeasible": n_infeasible,
+        "n_not_called": n_not_called,
         "idle_share": None if run.status is None else run.status.idle_share,
         "counts": run.rows.counts,
         "best": run.best,
@@ -98,7 +102,7 @@ def write_tables(lines: Sequence[str], found: Sequence[Table], stream: IO[str]) 
 
 def plain_table(table: Table) -> str:
     """Return a table as aligned text; numbers to the right."""
-    texts = [[cell(value, name) for name, value in zip(table.columns, row, strict=True)] for row in table.rows]
+    texts = texts_of(table)
     widths = [max(len(name), *(len(row[i]) for row in texts)) for i, name in enumerate(table.columns)]
     right = _numeric(table)
     lines = [table.title]
@@ -107,6 +111,23 @@ def plain_table(table: Table) -> str:
         lines.append("  " + "  ".join(parts).rstrip())
     lines += [f"  {line}" for line in table.note.splitlines()]
     return "\n".join(lines) + "\n"
+
+
+def texts_of(table: Table) -> list[list[str]]:
+    """Return the rows as text: a column has the digits that tell its numbers apart, six at least."""
+    columns = list(zip(*table.rows, strict=True))
+    return [list(row) for row in zip(*map(_column, columns, table.columns), strict=True)]
+
+
+def _column(values: tuple[Any, ...], name: str) -> list[str]:
+    texts = [cell(value, name) for value in values]
+    if name not in DISTINCT:
+        return texts
+    for digits in range(7, 18):
+        if len(set(texts)) >= len(set(values)):
+            break
+        texts = [cell(value, name, digits) for value in values]
+    return texts
 
 
 def _write_rich(lines: Sequence[str], found: Sequence[Table], stream: IO[str]) -> None:
@@ -122,8 +143,8 @@ def _write_rich(lines: Sequence[str], found: Sequence[Table], stream: IO[str]) -
         drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
         for name, right in zip(table.columns, _numeric(table), strict=True):
             drawn.add_column(name, justify="right" if right else "left", overflow="fold")
-        for row in table.rows:
-            drawn.add_row(*(Text(cell(value, name)) for name, value in zip(table.columns, row, strict=True)))
+        for row in texts_of(table):
+            drawn.add_row(*map(Text, row))
         console.print(drawn)
         if table.note:
             console.print(Text("  " + table.note.replace("\n", "\n  ")))
@@ -136,7 +157,7 @@ def _numeric(table: Table) -> list[bool]:
     ]
 
 
-def cell(value: Any, column: str = "") -> str:
+def cell(value: Any, column: str = "", digits: int = 6) -> str:
     """Return one value as text: six digits of a number, a dash for what is not known."""
     if value is None:
         return "-"
@@ -147,7 +168,7 @@ def cell(value: Any, column: str = "") -> str:
     if column == "idle share":
         return f"{value:.1%}"
     if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else str(value)
+        return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
     if isinstance(value, list):
         shown = ", ".join(cell(item) for item in value[:_SHOWN])
         return f"[{shown}, ... {len(value)} in all]" if len(value) > _SHOWN else f"[{shown}]"
@@ -173,6 +194,7 @@ def status_lines(name: str, path: Any, status: RunStatus | None, state: State, n
     limit = status.budget.get("evaluations")
     lines.append(f"evaluations: {status.n_evaluations}" + (f" of {limit}" if limit is not None else ""))
     lines += [f"  {key}: {n}" for key, n in status.counts.items() if n]
+    lines += not_called_lines(status.n_not_called)
     if status.best is not None:
         best = status.best
         lines.append(f"best cost: {cell(best.cost)} (evaluation {best.id}){best.remark}")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import NO_FAILURES, Status
+from osprey_mpi.continuity.violations import not_called
 from osprey_mpi.storage.rows import Rows
 from osprey_mpi.storage.status import idle_share
 from osprey_mpi.words import counted
@@ -64,9 +65,10 @@ def convergence(rows: Rows, limit: int = 12) -> Table:
         (float(r["t_end_s"]), int(r["id"]), float(r["cost"]), float(r["violation"]), int(r["rank"])) for r in records
     ]
     note = f"{better.size} improvements, {shown.size} shown" if shown.size < better.size else ""
+    pauses = "the time between its lives counts as well" if np.unique(rows.lives).size > 1 else ""
     bars = sparkline(rows, better)
-    columns = ("time (s)", "evaluation", "best cost", "violation", "rank")
-    return Table("Convergence", columns, body, "\n".join(filter(None, (bars, note))))
+    columns = ("since its start (s)", "evaluation", "best cost", "violation", "rank")
+    return Table("Convergence", columns, body, "\n".join(filter(None, (bars, note, pauses))))
 
 
 def sparkline(rows: Rows, better: NDArray[np.int64], width: int = 60) -> str:
@@ -94,8 +96,12 @@ def counts(rows: Rows) -> Table:
 
 
 def _calls(rows: Rows) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int32]]:
-    """Return (records, duration_s, lives) of one row a call: the points of a batch share its start and end."""
-    timed = np.flatnonzero(np.isfinite(rows.records["t_end_s"] - rows.records["t_start_s"]))
+    """Return (records, duration_s, lives) of one row a call: the points of a batch share its start and end.
+
+    Points that break a constraint of the config take an evaluation, but no call.
+    """
+    is_timed = np.isfinite(rows.records["t_end_s"] - rows.records["t_start_s"])
+    timed = np.flatnonzero(is_timed & ~not_called(rows.records))
     records = rows.records[timed]
     order = np.lexsort((records["t_end_s"], records["t_start_s"], records["rank"]))
     keys = records[["rank", "t_start_s", "t_end_s"]][order]

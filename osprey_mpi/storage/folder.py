@@ -181,17 +181,21 @@ class RunFolder:
         mpi_library: str = "",
         fault_tolerance: str = "none",
         devices: Sequence[Mapping[str, Any]] = (),
+        begun_s: float = 0.0,
     ) -> None:
         """Record in run.json what this life runs on. devices: inventory rows, each with its host.
 
+        begun_s: how long ago it has begun.
+
         The results.h5 of an earlier life goes: it would look like the whole of a run that goes on.
         """
+        started_unix_s = time.time() - begun_s
         self.drop_results()
         run = self.run
         base_dir = run.get("base_dir")
         life = {
             "life": self.life,
-            "started_unix_s": time.time(),
+            "started_unix_s": started_unix_s,
             "ended_unix_s": None,
             "exit_code": None,
             "n_ranks": n_ranks,
@@ -206,10 +210,10 @@ class RunFolder:
 
     def end_life(self, exit_code: int) -> None:
         """Record in run.json when and how this life ended."""
-        run = self.run
+        ended_unix_s, run = time.time(), self.run
         for life in run.get("lives", []):
             if life["life"] == self.life:
-                life["ended_unix_s"], life["exit_code"] = time.time(), int(exit_code)
+                life["ended_unix_s"], life["exit_code"] = ended_unix_s, int(exit_code)
         self._write_run(run)
 
     def _write_run(self, run: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import BLOCK, NO_ROW, RECORD, Status
+from osprey_mpi.continuity.violations import Violations
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage import ranges as rg
 from osprey_mpi.storage.reading import read_segments
@@ -69,6 +70,11 @@ class Rows:
         counts["failed"] += n_failed
         counts["ok"] += rg.size(rowless) - n_failed
         return counts
+
+    @property
+    def violations(self) -> Violations:
+        """Return how many evaluations violate constraints."""
+        return Violations.of(self.own[~np.isin(self.own["status"], OPEN)], rg.size(rg.from_blocks(self.blocks)))
 
 
 def read_run(path: Path) -> Rows:

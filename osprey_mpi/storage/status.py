@@ -14,6 +14,7 @@ from typing import Any, Self
 from osprey_mpi.storage.files import write_atomic
 
 _NAME = "status.json"
+NOT_CALLED = "not called: {} (they break a constraint)"
 
 
 class State(StrEnum):
@@ -57,9 +58,10 @@ def violation_remark(violation: float) -> str:
 class RunStatus:
     """Hold one status of a run.
 
-    exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. budget: the limits of the
-    config that are set. wall_s: over all lives. idle_share: of this life, None before the first evaluation.
-    fault_tolerance: "ulfm" or "none".
+    exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. n_infeasible: of these, with
+    a violation above 0; n_not_called: of these, for which the objective was not called; None: not known. budget: the
+    limits of the config that are set. wall_s: over all lives. idle_share: of this life, None before the first
+    evaluation. fault_tolerance: "ulfm" or "none".
     """
 
     state: State
@@ -67,6 +69,8 @@ class RunStatus:
     reason: str = ""
     n_evaluations: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    n_infeasible: int | None = 0
+    n_not_called: int | None = 0
     best: Best | None = None
     n_ranks: int = 1
     n_flocks: int = 1
@@ -97,6 +101,13 @@ class RunStatus:
             best = known["best"]
             known["best"] = Best(best["cost"], best["violation"], best["parameters"], best["id"])
         return cls(**known)
+
+
+def not_called_lines(n: int | None) -> list[str]:
+    """Say for how many points the objective was not called; nothing if for all."""
+    if n is None:
+        return ["not called: not known, for batches record captures only"]
+    return [NOT_CALLED.format(n)] if n else []
 
 
 def idle_share(busy_s: float, available_s: float) -> float | None:

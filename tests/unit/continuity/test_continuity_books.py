@@ -17,6 +17,7 @@ from osprey_mpi.continuity.redo import Redo
 from osprey_mpi.continuity.rows import RowBuffer
 from osprey_mpi.continuity.sender import Sender
 from osprey_mpi.continuity.tally import Tally
+from osprey_mpi.continuity.violations import Violations
 
 EMPTY = np.empty((0, 2))
 
@@ -63,6 +64,30 @@ def test_tally_of_blocks_without_rows_and_batched_failures() -> None:
     assert sum(tally.counts.values()) == tally.n_evaluations == 10
     tally.enter(piece(6, 8, n_failed=8), np.empty(0, RECORD), EMPTY)  # two of its rows were known
     assert sum(tally.counts.values()) == tally.n_evaluations == 14 and tally.counts[Status.FAILED] == 8
+
+
+def test_tally_counts_what_violates_constraints_once() -> None:
+    tally = Tally()
+    uncalled, called = record(0, np.nan, violation=1.0), record(1, 2.0, violation=1.0)
+    own = record(2, np.nan, violation=1.0, t_end_s=1.0)  # an objective that said so itself
+    for _ in range(2):
+        for id, row in enumerate((uncalled, called, own, record(3, 1.0))):
+            tally.enter(piece(id), row, np.zeros((1, 2)))
+    assert tally.violations == Violations(n_infeasible=3, n_not_called=1)
+    tally.enter(piece(4, 8, n_records=1), record(5, 0.5), np.zeros((1, 2)))
+    assert tally.violations == Violations(3, 1, n_rowless=7)
+    tally.revise([(Status.FAILED, Status.OK, 0.5), (Status.FAILED, Status.OK, 0.0)])
+    assert tally.violations == Violations(4, 1, 7)
+
+
+def test_what_is_known_of_violations() -> None:
+    """Without rows nothing is, where there may be some; built-ins are always called and violate nothing themselves."""
+    for has_constraints, is_builtin, expected in (
+        (True, True, (None, 1)), (True, False, (None, None)), (False, True, (3, 1)), (False, False, (None, 1))
+    ):  # fmt: skip
+        known = Violations(3, 1, 7).known(has_constraints=has_constraints, is_builtin=is_builtin)
+        assert known == expected
+        assert Violations(3, 1).known(has_constraints=has_constraints, is_builtin=is_builtin) == (3, 1)
 
 
 def test_tally_keeps_the_best_of_all_attempts() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from osprey_mpi.comm import tree
-from osprey_mpi.config import config_from_mapping
+from osprey_mpi.config import Config, config_from_mapping
 from osprey_mpi.drivers import check
-from osprey_mpi.drivers.check import check_objective, constraint_notes
+from osprey_mpi.drivers.check import check_objective, constraint_notes, template_notes
 from osprey_mpi.drivers.hosts import spare_notes
+from osprey_mpi.drivers.opening import open_run
+from osprey_mpi.drivers.request import Request
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.search.space import Space
 
@@ -95,3 +98,43 @@ def test_ranks_that_fill_no_group_are_named_with_what_would_use_them_all() -> No
     assert said(8, 4) == [
         "ranks 5, 6, 7 fill no group of 4 and will have nothing to do: 5 or 9 ranks would all be used"
     ]
+
+
+def template_config(folder: Path, text: str, argument: str = "input.txt") -> Config:
+    (folder / "input.txt").write_text(text)
+    mapping = {
+        "name": "checked",
+        "objective": {"command": ["cat", argument], "template": [{"source": "input.txt", "target": "input.txt"}]},
+        "parameters": {name: {"type": "real", "low": 0, "high": 1} for name in ("width", "height")},
+        "budget": {"evaluations": 1},
+    }
+    return config_from_mapping(mapping, base_dir=folder)
+
+
+def template_notes_of(folder: Path, text: str, argument: str = "input.txt") -> list[str]:
+    return template_notes(template_config(folder, text, argument))
+
+
+def test_braces_that_may_be_meant_as_placeholders_are_named_once(tmp_path: Path) -> None:
+    text = 'w = {width:.3f}\n{"a": {b}}\nh = {hieght}, {hieght} {height} {id}\n{t:1} {y:.2f} \\begin{document} {s:8.1e}'
+    assert template_notes_of(tmp_path, text) == [
+        "input.txt line 3 has {hieght}, which is no parameter and stays as it is; did you mean {height}?",
+        "input.txt line 4 has {y:.2f}, which is no parameter and stays as it is",
+        "input.txt line 4 has {s:8.1e}, which is no parameter and stays as it is",
+    ]
+
+
+def test_a_parameter_that_neither_arguments_nor_templates_use_is_named(tmp_path: Path) -> None:
+    assert template_notes_of(tmp_path, "{width[0]}", "{height}") == []
+    (note,) = template_notes_of(tmp_path, "{width}")
+    assert note == "no argument and no template has a placeholder for height: the program never sees it"
+    (note,) = template_notes_of(tmp_path, "")
+    assert note == "no argument and no template has a placeholder for width, height: the program never sees them"
+
+
+def test_a_run_says_so_at_its_start_and_a_template_that_cannot_be_read_is_another_matter(tmp_path: Path) -> None:
+    config = template_config(tmp_path, "{width} {heigth}", "{height}")
+    with closing(open_run(Request(load=lambda: config, out=tmp_path / "run"))) as opened:
+        assert len(opened.notes) == 1 and opened.notes == template_notes(config)
+    (tmp_path / "input.txt").unlink()
+    assert template_notes(config) == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import osprey_mpi
@@ -16,6 +18,8 @@ from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.wording import in_python
 from osprey_mpi.errors import ConfigError, UsageError
 from osprey_mpi.evaluate.wake import USER_CODE
+from osprey_mpi.report import tables
+from osprey_mpi.report.load import load
 
 X = {"x": {"type": "real", "low": -1, "high": 1}}
 
@@ -103,6 +107,38 @@ def test_the_result_has_the_types_that_the_objective_got() -> None:
     result = minimize(loss, {"s": {"type": "categorical", "choices": [1, 2, 4], "size": 3}}, budget={"evaluations": 1})
     assert result.parameters is not None and result.parameters["s"].tolist() == got[0].tolist()
     assert result.parameters["s"].dtype == got[0].dtype == "int64"
+
+
+def test_the_time_of_a_run_is_that_of_its_lives() -> None:
+    minimize()
+    time.sleep(0.2)
+    result = minimize(budget={"evaluations": 9}, resume=True)
+    lives = tables.lives(load(result.out).facts, load(result.out).rows).rows
+    assert len(lives) == 2 and sum(row[2] for row in lives) == pytest.approx(result.wall_s, abs=0.02)
+
+
+@pytest.mark.parametrize("objective", [{}, {"batch": 8, "isolation": "none"}], ids=["thread", "none"])
+def test_points_that_break_a_constraint_are_counted(objective: dict[str, Any]) -> None:
+    n_called = 0
+
+    def loss(parameters: dict[str, Any]) -> Any:
+        nonlocal n_called
+        x = np.asarray(parameters["x"])
+        n_called += x.size
+        violation = 1.0 * (x > 0.25)
+        return {"cost": x**2, "violation": violation} if x.ndim else {"cost": float(x), "violation": float(violation)}
+
+    result = minimize(
+        loss, {"x": {"type": "real", "low": 0, "high": 1}}, budget={"evaluations": 64}, constraints=["x <= 0.5"],
+        objective=objective, output={"record": "all"},
+    )  # fmt: skip
+    assert result.n_not_called == 64 - n_called and result.n_infeasible is not None and n_called > 0
+    assert result.n_infeasible >= result.n_not_called > 0
+    run = load(result.out)
+    assert run.violations == (result.n_infeasible, result.n_not_called)
+    assert run.status is not None and run.status.n_not_called == result.n_not_called
+    ends = run.rows.records["t_end_s"] - run.rows.records["t_start_s"]
+    assert ((ends == 0.0) == (run.rows.values[:, 0] > 0.5)).all()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def test_with_a_best_point() -> None:
     ]  # fmt: skip
     assert json.loads(best.to_json()) == {
         "best": {"cost": 0.25, "parameters": {"x": [0.5, 1.0], "k": "a" * 300, "on": True}}, "n_evaluations": 20,
-        "reason": "evaluations", "wall_s": 1.5, "n_ranks": 2, "n_lives": 1, "out": "/runs/r",
+        "n_infeasible": 0, "n_not_called": 0, "reason": "evaluations", "wall_s": 1.5, "n_ranks": 2, "n_lives": 1,
+        "out": "/runs/r",
     }  # fmt: skip
     assert best.to_json().count("\n") == 0
 
@@ -52,6 +53,25 @@ def test_a_best_point_that_violates_constraints_says_by_how_much() -> None:
     best = result(0.25, {"x": 1.0}, violation=0.125)
     assert best.to_text().splitlines()[0] == "best cost 0.25 (violates constraints by 0.125)"
     assert json.loads(best.to_json())["best"] == {"cost": 0.25, "parameters": {"x": 1.0}, "violation": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("n_not_called", "lines"),
+    [
+        (0, []),
+        (4, ["not called: 4 (they break a constraint)"]),
+        (5, ["not called: 5 (they break a constraint), 25% of the evaluations: give such a constraint as bounds of the "
+             "parameters where it can be, or a point inside under start"]),
+        (None, ["not called: not known, for batches record captures only"]),
+    ],
+)  # fmt: skip
+def test_points_that_were_not_called_are_counted_and_many_of_them_advised_on(
+    n_not_called: int | None, lines: list[str]
+) -> None:
+    best = result(0.25, {}, n_infeasible=7, n_not_called=n_not_called)
+    assert best.to_text().splitlines()[1:] == [END[0], *lines, END[1]]
+    told = json.loads(best.to_json())
+    assert (told["n_infeasible"], told["n_not_called"]) == (7, n_not_called)
 
 
 def test_the_time_of_several_lives_is_told_as_such() -> None:

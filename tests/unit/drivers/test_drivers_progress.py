@@ -35,6 +35,17 @@ def test_a_stopped_run_says_so_once_and_how_to_go_on() -> None:
     assert lines[2:] == ["osprey: the run is saved: `osprey resume /runs/r` goes on"]
 
 
+def test_the_rate_is_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points that break a constraint take an evaluation each, and no time."""
+    now = iter([0.0, 0.0, 20.0, 20.0])
+    monkeypatch.setattr("osprey_mpi.drivers.progress.time.monotonic", lambda: next(now))
+    stream = io.StringIO()
+    progress = Progress("r", Path("/runs/r"), quiet=False, stream=stream)
+    progress.update(RunStatus(State.RUNNING, n_evaluations=100, n_not_called=90))
+    progress.update(RunStatus(State.RUNNING, n_evaluations=400, n_not_called=350))
+    assert stream.getvalue().splitlines()[1] == "r: running 400 evaluations, best none, 2/s, 0 s"
+
+
 def test_a_terminal_keeps_one_bar() -> None:
     text = shown(Terminal(), State.STOPPED, 75)
     assert "stopped 7/9" in text and "stopped 5/9" not in text and text.count("the run is saved") == 1

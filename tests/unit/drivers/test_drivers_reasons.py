@@ -52,7 +52,7 @@ def test_the_user_is_told_once_of_each_kind_and_not_of_what_was_ended_on_purpose
         )  # fmt: skip
         records = records_of(Status.FAILED, Status.STOPPED, Status.CANCELLED, Status.FAILED, Status.TIMEOUT)
         reasons = {
-            0: "KeyError: 'gone'\n  line 3", 1: "stopped early\nat step 2 with 1.0", 2: "cut off",
+            0: "KeyError: 'gone'\n  line 3", 1: "stopped early at step 2 with 1.0", 2: "cut off",
             3: "KeyError: 'gone'\n  line 4", 4: "ended by the time limit of 1 s", 7: "KeyError: 'gone'",
         }  # fmt: skip
         why = [RowReason(2, 1, Status.LOST, "rank 3 was lost"), *reasons_of(reasons, records)]

@@ -54,6 +54,7 @@ def test_placeholders_are_filled_in_full_precision_and_other_braces_stay():
         "0.30000000000000004 3 true 1.5 2.0 2.0 0.30  1.5e+00 7"
     )
     assert fill_text('{"a": {n}, {other} ${HOME} {{n}}} {off}|', values, names) == '{"a": 3, {other} ${HOME} {3}} |'
+    assert fill_text("{x} {lit}", {**values, "lit": "{x}"}, [*names, "lit"]) == "0.30000000000000004 {x}"
     assert fill_arguments(["p", "--off={off}", "{x:.1f}", "{off}"], values, names) == ["p", "0.3"]
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from types import SimpleNamespace
 
+import pytest
+
 from osprey_mpi.continuity.records import Status
+from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate.printed import GOES_ON, Printed
 
 
@@ -58,6 +61,38 @@ def test_what_is_printed_fills_no_disk(rig, caplog, monkeypatch):
     assert caplog.messages[:-1] == [f"evaluation {id}: {'x' * 50}" for id in (0, 1)]
     assert caplog.messages[-1] == "what the objective prints is not logged any further: it was more than 100 bytes"
     assert f"evaluation 9: {'x' * 50}" in r.run(points(0.75), first=9).reasons[9], "a crash shows its own last lines"
+
+
+CRASHING = """
+    import faulthandler, os, time
+    def f(p):
+        print("x is", p["x"])
+        os.system(f"echo native {p['x']}")
+        if p["x"] > 0.5: os.abort()
+        time.sleep(0.05)
+        return 1.0
+"""
+
+
+def test_the_reason_of_a_crash_has_its_own_output_and_the_users_part_of_the_trace_once(rig, caplog):
+    caplog.set_level("INFO")
+    reason = rig(CRASHING).run(points(0.25, 0.5, 0.75)).reasons[2].splitlines()
+    assert reason[0] == "killed by SIGABRT" and reason[1] == "Fatal Python error: Aborted"
+    assert reason[2].startswith("Current thread") and reason[3].endswith(" in f")
+    assert reason[4:] == ["end of its output:", "evaluation 2: x is 0.75", "native 0.75"]
+    assert "Fatal Python error" not in caplog.text, "the log has it with the reason"
+
+
+def test_of_quick_evaluations_the_marks_tell_whose_output_it_is(rig):
+    source = "import os\ndef f(p):\n    print(p['x'])\n    if p['x'] > 0.5: os.abort()\n    return 1.0"
+    assert rig(source).run(points(0.25, 0.5, 0.75)).reasons[2].splitlines()[4:] == [
+        "end of its output:", "evaluation 2: 0.75"
+    ]  # fmt: skip
+
+
+def test_a_crash_at_import_shows_its_trace(rig):
+    with pytest.raises(ConfigError, match=r"(?s)ended its process \(killed by SIGABRT\)\nFatal Python error: Aborted\n.* in <module>.*"):
+        rig("import os\nos.abort()\ndef f(p): return 1.0").evaluator.check()
 
 
 def logged(caplog):

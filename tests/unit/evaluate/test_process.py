@@ -82,7 +82,7 @@ def test_parameters_are_real_python_types(rig):
         ("'1.0'", "the returned cost is str, but one real number is needed\nit is '1.0'"),
         ("1j", "complex"),
         ("[1.0]", "list, but one real number is needed\nit is [1.0]"),
-        ("np.ones(1)", "an array of shape (1,)"),
+        ("np.ones(1)", "array of shape (1,), but one real number is needed (an array must have the shape ())"),
         ("np.ones((2, 3))", "an array of shape (2, 3)"),
         ("float('nan')", "the returned cost is nan"),
         ("np.float32('inf')", "the returned cost is inf"),
@@ -220,7 +220,7 @@ def test_reports_arrive_and_an_early_stop_keeps_the_last_value(rig):
     last = [i for i in [*seen, *got.progress] if isinstance(i, Progress) and i.id == 9][-1]
     assert records["cost"].tolist() == [5.0, last.value, 5.0] and last.value == 10.0 - last.step
     assert [i for i in seen if isinstance(i, Progress)][:3] == [Progress(8, s, 10.0 - s) for s in range(3)]
-    assert got.reasons[9] == f"stopped early\nat step {last.step} with {last.value}"
+    assert got.reasons[9] == f"stopped early at step {last.step} with {last.value}"
 
 
 def test_a_function_may_end_by_itself_when_told_to_stop(rig):

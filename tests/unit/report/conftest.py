@@ -41,7 +41,7 @@ REASONS = {
     2: "ValueError: ß is bad\n  File \"user.py\", line 7, in f",
     3: "over the time limit of 2 s",
     4: "its worker was lost",
-    5: "stopped early\nat step 3 with 9.0",
+    5: "stopped early at step 3 with 9.0",
     6: "cut off because the run stopped",
 }
 

@@ -18,7 +18,7 @@ from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason
 from osprey_mpi.report import tables
 from osprey_mpi.report.export import csv_parts, json_parts
 from osprey_mpi.report.load import load, typed
-from osprey_mpi.report.render import cell, plain_table, report_json, tables_of, write_report
+from osprey_mpi.report.render import cell, head, plain_table, report_json, tables_of, write_report
 from osprey_mpi.report.tables import Table
 from osprey_mpi.search.space import Space
 from osprey_mpi.search.streams import evaluation_seed
@@ -45,7 +45,10 @@ def test_best_and_convergence(run: Path) -> None:
         "parameters": {"x": [0.5, 0.25], "n": 5, "opt": "adam", "on": True, "degree": 3},
     }
     # By the time they ended: evaluation 1 before 0, which was then no improvement.
-    assert [row[:3] for row in tables.convergence(loaded.rows).rows] == [(1.0, 1, 4.0), (102.0, 4, 1.0)]
+    table = tables.convergence(loaded.rows)
+    assert [row[:3] for row in table.rows] == [(1.0, 1, 4.0), (102.0, 4, 1.0)]
+    assert table.columns[0] == "since its start (s)"
+    assert table.note.splitlines()[1:] == ["the time between its lives counts as well"]
 
 
 def test_ranks_and_flocks(run: Path) -> None:
@@ -185,6 +188,12 @@ def test_cells(value: Any, text: str) -> None:
     assert cell(value) == text
 
 
+def test_improvements_have_the_digits_that_tell_them_apart() -> None:
+    rows = [(1.0, 0.5), (2.0, 0.123456789), (2.0, 0.123456712)]
+    lines = plain_table(Table("Convergence", ("since its start (s)", "best cost"), rows)).splitlines()
+    assert [line.split()[-1] for line in lines[2:]] == ["0.5", "0.1234568", "0.1234567"]
+
+
 def test_plain_tables_align() -> None:
     assert plain_table(Table("T", ("name", "n"), [("a", 1), ("long name", 100)], "note")) == (
         "T\n  name         n\n  a            1\n  long name  100\n  note\n"
@@ -228,6 +237,29 @@ def test_a_report_of_100_000_rows_is_quick(long_run: Path) -> None:
     write_report(load(long_run), text)
     assert time.process_time() - start < 5
     assert len(text.getvalue()) < 20_000 and "the 16 slowest of 500" in text.getvalue()
+
+
+def test_means_are_over_calls(tmp_path: Path) -> None:
+    """A point that breaks a constraint takes an evaluation, but no call and no time."""
+    mapping = {
+        "name": "broken",
+        "objective": {"python": "m:f"},
+        "parameters": {"x": {"type": "real", "low": 0, "high": 1}},
+        "constraints": ["x <= 0.5"],
+        "budget": {"evaluations": 4},
+    }
+    config = config_from_mapping(mapping)
+    records = np.zeros(4, RECORD)
+    records["id"], records["t_start_s"], records["t_end_s"] = np.arange(4), [0, 2, 5, 9], [2, 6, 5, 9]
+    records["cost"], records["violation"] = [1, 2, np.nan, np.nan], [0, 0, 0.25, 0.5]
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        Segment(folder.segment_path(1), Space(config.parameters).columns, 1, 1).append(records, np.ones((4, 1)))
+    run = load(tmp_path / "run")
+    assert tables.by(run.rows, "rank").rows == [(0, 4, 3.0, 0.0)]
+    assert dict(tables.times(run.rows).rows)["one call: mean"] == 3.0
+    assert head(run)[2:4] == ["evaluations: 4", "not called: 2 (they break a constraint)"]
+    told = report_json(run)
+    assert (told["n_infeasible"], told["n_not_called"]) == (2, 2)
 
 
 def test_captures_only_say_what_is_not_known(tmp_path: Path) -> None:
