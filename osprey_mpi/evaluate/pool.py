@@ -126,14 +126,13 @@ class ProcessEvaluator:
                 raise ConfigError(error)
             late = time.monotonic() - child.started_s > START_LIMIT_S
             if late or (child.has_ended() and not child.is_ready):
+                ended = "" if late else ending(child.bury())
+                how = f"ended its process ({ended})" if ended else f"did not end within {START_LIMIT_S:g} s"
                 if late:
-                    how = f"did not end within {START_LIMIT_S:g} s"
                     self._discard(child)
-                else:
-                    how = f"ended its process ({ending(child.bury())})"
-                    self._child = None
-                tail = self._printed.tail()
-                raise ConfigError(f"objective.python is {self._settings.order['python']!r}: its import {how}{tail}")
+                self._child = None
+                what = f"objective.python is {self._settings.order['python']!r}: its import {how}"
+                raise ConfigError(what + self._printed.tail())
 
     def submit(self, task: Task) -> None:
         """Queue a task and give the child what it has room for."""

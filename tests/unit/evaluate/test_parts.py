@@ -153,7 +153,7 @@ def test_scratch_folders_never_meet(tmp_path):
         ("x = 1\ny = undefined", "user:f", r"user failed: NameError: name 'undefined' is not defined \(.*user.py:2\)$"),
         ("def f(:", "user:f", r"importing user failed: SyntaxError: invalid syntax \(.*user.py:1\)$"),
         ("import sys; sys.exit(2)", "user:f", "importing user failed: SystemExit: 2"),
-        ("import os; print('bye'); os._exit(2)", "user:f", r"its import ended its process \(exit code 2\)\nend.*:\nbye$"),
+        ("import os; print('bye'); os._exit(2)", "user:f", r"import ended its process \(exit code 2\)\nend.*:\nbye$"),
         ("f = 3", "user:f", r"objective.python \(user:f\) is int, but a function is needed"),
         ("def f(): pass", "user:f", r"objective.python \(user:f\) has the signature \(\), but is called with"),
     ],
