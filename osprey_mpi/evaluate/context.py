@@ -96,7 +96,7 @@ class Context:
     def report(self, step: int, value: float) -> None:
         """Tell an intermediate value of the cost; raises StopEvaluation if the evaluation is to stop here.
 
-        step: a whole number from 0 to 2**63 - 1. value: a number, NaN and infinite, too. Raises Failure for others.
+        step: a whole number from 0 to 2**63 - 1. value: a number, also NaN or infinite. Raises Failure for others.
         """
         self.reported = (_whole(step), real(value, "the value given to context.report"))
         self._link.report(self.id, *self.reported)
