@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from osprey_mpi.config import Config
+from osprey_mpi.config.section import show_constraint
 from osprey_mpi.drivers.importing import check_interruptibly
 from osprey_mpi.search.feasible import feasible_share
 from osprey_mpi.search.space import Space
@@ -58,4 +59,4 @@ def constraint_notes(config: Config, space: Space) -> list[str]:
     hint = "" if config.start else "; if there are such points, give one under start"
     if not alone:
         return [f"all {len(config.constraints)} constraints together are satisfied by none of {points}{hint}"]
-    return [f"the constraint '{text}' is satisfied by none of {points}{hint}" for text in alone]
+    return [f"the constraint {show_constraint(text)} is satisfied by none of {points}{hint}" for text in alone]

@@ -46,6 +46,7 @@ WRONG = [
     ({"parameters": 5}, "parameters: is 5, must be a mapping of keys"),
     ({"function": None}, "function is None, must be callable or the text module:function"),
     ({"out": 5}, "out is 5, must be a path or None"),
+    ({"out": ""}, "out is '', must be a path or None"),
 ]
 
 
