@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from osprey_mpi.cli.options import Format, Overrides, TextFormat
+from osprey_mpi.cli.options import Format, Overrides, TextFormat, folder_name
 from osprey_mpi.errors import ExitCode, StorageError, UsageError
 from osprey_mpi.supervise.lines import Kind
 
@@ -15,8 +15,14 @@ ConfigOrNone = Annotated[Path | None, typer.Argument(metavar="[CONFIG]", show_de
 Ranks = Annotated[
     int | None, typer.Option("-n", "--ranks", metavar="N", min=1, help="Ranks [default: the allocation, or cores].")
 ]
-Resume = Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR instead.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR instead.", parser=folder_name),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].", parser=folder_name),
+]
 Launcher = Annotated[
     Kind | None, typer.Option("--launcher", help="What starts the ranks [default: mpirun, else srun].")
 ]

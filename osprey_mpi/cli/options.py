@@ -16,7 +16,15 @@ class TextFormat(StrEnum):
     JSON = "json"
 
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.", show_default=False)]
+
+def folder_name(text: str) -> Path:
+    """Take the name of a folder; an empty one, of a variable that is not set, would be the current folder."""
+    if not text:
+        raise typer.BadParameter("is empty, must be the name of a folder (. is the current one)")
+    return Path(text)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.", show_default=False, parser=folder_name)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of an experiment.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,

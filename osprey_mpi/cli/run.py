@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from osprey_mpi.cli.options import ConfigFile, Format, Overrides, TextFormat
+from osprey_mpi.cli.options import ConfigFile, Format, Overrides, TextFormat, folder_name
 
 if TYPE_CHECKING:
     from osprey_mpi.config import Config
@@ -23,7 +23,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 def run_command(
     config: ConfigFile,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder of the run [default: runs/NAME].", parser=folder_name),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, write nothing.")] = False,
     overrides: Overrides = None,

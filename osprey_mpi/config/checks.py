@@ -20,9 +20,8 @@ from osprey_mpi.config.parameters import (
     RealParameter,
 )
 from osprey_mpi.config.running import Device, Swarm
-from osprey_mpi.config.section import Fault, Section, show
+from osprey_mpi.config.section import Fault, Section, show, show_constraint
 from osprey_mpi.config.start import start_faults
-from osprey_mpi.config.syntax import MAX_LENGTH
 
 # Numbers that the positions of one call may hold: 1 GiB of float64.
 CALL_LIMIT = 2**27
@@ -91,7 +90,7 @@ def _constraint_messages(text: str, pieces: Pieces) -> Iterator[str]:
     try:
         expression = parse(text)
     except ValueError as error:
-        yield f"{show(text, MAX_LENGTH)} {error}"
+        yield f"{show_constraint(text)} {error}"
         return
     sizes: dict[str, int | None] = {}
     is_complete = True
@@ -101,17 +100,17 @@ def _constraint_messages(text: str, pieces: Pieces) -> Iterator[str]:
             is_complete = False
             if name not in pieces.broken:
                 meant = suggestion(name, (*pieces.parameters, *pieces.broken))
-                yield f"'{text}' names '{name}', which is no parameter{meant}"
+                yield f"{show_constraint(text)} names {show(name)}, which is no parameter{meant}"
         elif not _is_numeric(parameter):
             is_complete = False
-            yield f"'{text}' names '{name}', which is {parameter.type} and no number"
+            yield f"{show_constraint(text)} names '{name}', which is {parameter.type} and no number"
         else:
             sizes[name] = _size(parameter)
     if is_complete:
         try:
             expression.check(sizes)
         except ValueError as error:
-            yield f"'{text}' {error}"
+            yield f"{show_constraint(text)} {error}"
 
 
 def _size(parameter: Parameter) -> int | None:

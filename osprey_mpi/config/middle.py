@@ -11,7 +11,7 @@ import numpy as np
 from osprey_mpi.config.conditions import conditions_of, same
 from osprey_mpi.config.expression import Expression
 from osprey_mpi.config.parameters import CategoricalParameter, FixedParameter, IntegerParameter, Parameter
-from osprey_mpi.config.section import Fault, show
+from osprey_mpi.config.section import Fault, show, show_constraint
 
 
 def middle(parameter: Parameter) -> Any:
@@ -46,7 +46,8 @@ def violated_starts(
                     f"{name} = {show(value)}{'' if name in point else ' (its middle)'}"
                     for name, value in values.items()
                 )
-                yield Fault(("start", i), f"has {named}, which violates the constraint '{constraint.text}'")
+                text = show_constraint(constraint.text)
+                yield Fault(("start", i), f"has {named}, which violates the constraint {text}")
 
 
 def _value(name: str, point: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> Any:

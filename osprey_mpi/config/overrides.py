@@ -64,6 +64,9 @@ def _set(source: Source, path: KeyPath, text: str, origin: Origin) -> None:
         if isinstance(place, dict) and isinstance(part, str):
             if is_last:
                 place[part] = value
+            elif place.get(part) is None and _is_index(path[i + 1]):
+                _refuse_item(source, path, i + 1, text, origin)
+                return
             elif place.get(part) is None:  # a section that the file leaves out, or leaves empty
                 source.replace(path[: i + 1], origin)
                 place[part] = {}
@@ -72,12 +75,28 @@ def _set(source: Source, path: KeyPath, text: str, origin: Origin) -> None:
                 place[part] = value
         else:
             around = dotted(path[:i]) or "the config"
-            reason = (
-                f"has {len(place)} items, the first is 0"
-                if isinstance(place, list)
-                else f"is {show(place)}, no section"
-            )
+            if isinstance(place, list):
+                form = f"is a list: write {around}[{part if _is_index(part) else 0}]"
+                reason = form if isinstance(part, str) else f"has {len(place)} items, the first is 0"
+            else:
+                reason = f"is {show(place)}, no section"
             if not source.is_hidden(path):
                 source.problems.append((origin.order, Problem(origin.label, f"cannot be set: {around} {reason}")))
             return
         place = value if is_last else place[part]
+
+
+def _is_index(part: str | int) -> bool:
+    """Tell whether a part of a key counts the items of a list, written [0] or, by mistake, .0: no key is a number."""
+    return isinstance(part, int) or part.isdecimal()
+
+
+def _refuse_item(source: Source, path: KeyPath, i: int, text: str, origin: Origin) -> None:
+    """Report an item, path[i], of a list that is not there, with the list as it can be given."""
+    whole = text.strip()
+    for part in reversed(path[i:]):
+        whole = f"[{whole}]" if _is_index(part) else f"{{{part}: {whole}}}"
+    what = dotted(path[:i])
+    message = f"cannot be set: the config has no {what}; give the list, as in --set '{what}={whole}'"
+    source.problems.append((origin.order, Problem(origin.label, message)))
+    source.unreadable.add(path[:i])

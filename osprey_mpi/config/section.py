@@ -81,6 +81,11 @@ def show(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def show_constraint(text: str) -> str:
+    """Write a constraint, longer than other values: what is said of it is about a part of it."""
+    return show(text, 200)
+
+
 def _without_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("must not contain the character NUL, which no file name and no argument can hold")

@@ -7,6 +7,7 @@ constructors either drop the lines or stop at the first duplicate key.
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from osprey_mpi.config.section import KeyPath, dotted, show
@@ -188,6 +189,9 @@ class _Builder:
                 case "float":
                     return _float(text)
         except (ValueError, KeyError):
+            n, most = sum(map(str.isdecimal, text)), sys.get_int_max_str_digits()
+            if tag == "int" and n > most > 0:
+                return self.unreadable(path, f"is {show(text)}, a number of {n} digits: at most {most} are read")
             return self.unreadable(path, f"is {show(text)}, which is no {tag}")
         return self.unreadable(path, f"has the tag {node.tag}, which is not supported")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from osprey_mpi.config import Config
 from osprey_mpi.config.nearest import listed, nearest
+from osprey_mpi.config.section import show_constraint
 from osprey_mpi.drivers.importing import check_interruptibly
 from osprey_mpi.evaluate.command import read_template
 from osprey_mpi.evaluate.placeholders import SPECIAL, names_in, strangers_in
@@ -89,4 +90,4 @@ def constraint_notes(config: Config, space: Space) -> list[str]:
     hint = "" if config.start else "; if there are such points, give one under start"
     if not alone:
         return [f"all {len(config.constraints)} constraints together are satisfied by none of {points}{hint}"]
-    return [f"the constraint '{text}' is satisfied by none of {points}{hint}" for text in alone]
+    return [f"the constraint {show_constraint(text)} is satisfied by none of {points}{hint}" for text in alone]

@@ -8,10 +8,14 @@ import os
 import resource
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# By handler, the thread of its run: several calls of minimize() may be at work in one process.
+_THREADS: dict[logging.Handler, int] = {}
 
 
 class LogFile(logging.FileHandler):
@@ -39,6 +43,8 @@ def open_log(path: Path, rank: int, life: int) -> logging.Logger:
     except OSError:
         handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    _THREADS[handler] = threading.get_ident()
+    handler.addFilter(lambda record: _is_for(handler, record))
     log.addHandler(handler)
     log.info("life %d begins: rank %d on %s, pid %d", life, rank, socket.gethostname(), os.getpid())
     return log
@@ -54,9 +60,17 @@ def usage_logged(log: logging.Logger) -> Iterator[None]:
     log.info("used %.3f s of CPU in %.3f s, at most %.0f MiB", cpu_s, elapsed_s, peak_mib)
 
 
+def _is_for(handler: logging.Handler, record: logging.LogRecord) -> bool:
+    """Tell whether a record is not of the thread of another run."""
+    return record.thread == _THREADS.get(handler) or record.thread not in list(_THREADS.values())
+
+
 def close_log(log: logging.Logger) -> None:
-    """Close the log's files."""
+    """Close the log's files, but for those of runs in other threads."""
     for handler in list(log.handlers):
+        if _THREADS.get(handler, threading.get_ident()) != threading.get_ident():
+            continue
+        _THREADS.pop(handler, None)
         log.removeHandler(handler)
         with contextlib.suppress(OSError):  # of a full disk, which LogFile has told of
             handler.close()

@@ -118,7 +118,7 @@ def _check(function: object, out: object, objective: object) -> None:
 
     if not isinstance(function, str) and not callable(function):
         raise ConfigError(f"function is {function!r}, must be callable or the text module:function")
-    if not isinstance(out, str | Path | None):
+    if not isinstance(out, str | Path | None) or out == "":
         raise ConfigError(f"out is {out!r}, must be a path or None")
     if isinstance(objective, Mapping) and "python" in objective:
         raise ConfigError("objective.python is given beside a function, which is what is minimised: leave it out")

@@ -28,8 +28,17 @@ def refuse_used(path: Path, overwrite: bool, is_ours: bool = False) -> None:
             raise UsageError(f"{path} is a file, not a folder")
         used = [entry for entry in path.iterdir() if entry.name != ".lock"]
     except FileNotFoundError:
+        if path.is_symlink():
+            raise UsageError(
+                f"{path} is a symbolic link to {path.readlink()}, which is not there: make that folder first, or "
+                "choose another one"
+            ) from None
         return
-    except (OSError, ValueError) as error:  # such as a name that is too long, holds NUL or is not UTF-8
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{str(path)!r} cannot be the folder of a run: its name is not UTF-8, as all is that is written about a run"
+        ) from None
+    except (OSError, ValueError) as error:  # such as a name that is too long, or holds NUL
         raise UsageError(f"{str(path)!r} cannot be the folder of a run: {error}") from error
     if not used:
         return

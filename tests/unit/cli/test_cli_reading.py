@@ -272,3 +272,24 @@ def test_a_reason_of_several_lines_is_one_line_of_csv(osprey: Any, run: Path) ->
         segment.append(record, np.zeros((1, 30)), None, reasons_of({4: "E: a\n  File b\r\nend"}, record))
     done = osprey("export", run)
     assert len(done.stdout.split("\n")) == 1 + 5 + 1 and "E: a\\n  File b\\nend" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "c.yaml", "--out", ""), ("launch", "c.yaml", "--out", ""), ("launch", "--resume", ""), ("status", "")],
+)
+def test_a_folder_without_a_name_is_refused(osprey: Any, config_file: Path, arguments: tuple[str, ...]) -> None:
+    done = osprey(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is empty, must be the name of a folder" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_one_is_refused_with_the_rule(osprey: Any, config_file: Path) -> None:
+    (config_file.parent / "link").symlink_to("nowhere")
+    for out, rule in (
+        ("link", "link is a symbolic link to nowhere, which is not there: make that folder first, or choose another"),
+        (os.fsdecode(b"o\xff"), "cannot be the folder of a run: its name is not UTF-8"),
+    ):
+        done = osprey("run", config_file, "--out", out)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert rule in done.stderr

@@ -208,6 +208,8 @@ def test_mappings_may_hold_numpy_values_and_name_keys_without_a_file() -> None:
         ("name.x=1", "--set name.x", "cannot be set: name is 'small', no section"),
         ("checkpoint={keep: 1, keep: 2}", "--set checkpoint:checkpoint.keep", "is given twice"),
         ("start[3].x=1", "--set start[3].x", "cannot be set: start has 1 items"),
+        ("start.0.x=1", "--set start.0.x", "cannot be set: start is a list: write start[0]"),
+        ("start.x=1", "--set start.x", "cannot be set: start is a list: write start[0]"),
     ],
 )
 def test_problems_with_overrides_name_the_override(
@@ -218,6 +220,44 @@ def test_problems_with_overrides_name_the_override(
     (problem,) = caught.value.problems
     assert problem.where == where
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("override", "what", "whole"),
+    [
+        ("start[0].x=0.5", "start", "start=[{x: 0.5}]"),
+        ("start.0.x=0.5", "start", "start=[{x: 0.5}]"),
+        ("constraints[0]=x <= 0.5", "constraints", "constraints=[x <= 0.5]"),
+        ("objective.command[0]=./prog", "objective.command", "objective.command=[./prog]"),
+    ],
+)
+def test_an_item_of_a_list_that_is_not_there_is_one_sentence(
+    load: Callable[..., Config], override: str, what: str, whole: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(SMALL, override)
+    (problem,) = caught.value.problems
+    assert problem.where == f"--set {override.partition('=')[0]}"
+    assert problem.message == f"cannot be set: the config has no {what}; give the list, as in --set '{whole}'"
+
+
+def test_a_number_of_too_many_digits_is_named_as_such(load: Callable[..., Config]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(SMALL, f"seed={'9' * 5000}")
+    (problem,) = caught.value.problems
+    assert problem.message == f"is '{'9' * 56}..., a number of 5000 digits: at most 4300 are read"
+
+
+def test_a_long_constraint_is_shortened(load: Callable[..., Config]) -> None:
+    long = " + ".join(["x"] * 100)
+    for text, end in (
+        (f"{long} + nix <= 1", "names 'nix', which is no parameter"),
+        (f"{long * 9} <= 1", "has 3578 characters, at most 1000 are read"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(SMALL, f"constraints=['{text}']")
+        (problem,) = caught.value.problems
+        assert end in problem.message and len(problem.message) < 300, problem.message
 
 
 def test_overrides_replace_and_add(load: Callable[..., Config]) -> None:

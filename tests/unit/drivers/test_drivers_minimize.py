@@ -50,6 +50,7 @@ WRONG = [
     ({"parameters": 5}, "parameters: is 5, must be a mapping of keys"),
     ({"function": None}, "function is None, must be callable or the text module:function"),
     ({"out": 5}, "out is 5, must be a path or None"),
+    ({"out": ""}, "out is '', must be a path or None"),
 ]
 
 
@@ -178,7 +179,11 @@ def test_a_callable_may_minimise_itself() -> None:
 
     result = minimize(best_of, budget={"evaluations": 3})
     assert (result.n_evaluations, result.reason) == (3, "evaluations")
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["minimize", "minimize-2", "minimize-3"]
+    inner = sorted(path for path in Path("runs").iterdir())
+    assert [path.name for path in inner] == ["minimize", "minimize-2", "minimize-3"]
+    for folder in (Path("out"), *inner):
+        log = (folder / "logs" / "rank-0000.log").read_text()
+        assert log.count("life 1 begins") == log.count("life 1 ends with exit code 0") == 1, log
 
 
 def test_under_a_launcher_a_callable_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
