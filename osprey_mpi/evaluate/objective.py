@@ -52,8 +52,8 @@ class Failure(Exception):
 class Reply:
     """Tell how one evaluation ended; `reason` is empty if it is OK.
 
-    The first line of a reason is short and says nothing that belongs to this evaluation alone: reports count equal
-    ones. What was returned, the traceback and the end of the output follow on further lines.
+    The first line of a failure's reason is short and says nothing that belongs to this evaluation alone: reports count
+    equal ones. What was returned, the traceback and the end of the output follow on further lines.
     """
 
     status: Status

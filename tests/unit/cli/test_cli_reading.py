@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from osprey_mpi import __version__
+from osprey_mpi.config import config_from_mapping
 from osprey_mpi.continuity.records import RECORD, reasons_of
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.folder import RunFolder
@@ -221,6 +222,25 @@ def test_status_of_a_running_a_killed_and_a_finished_run(osprey: Any, run: Path)
     write_status(run, status(State.DONE))
     done = osprey("status", run)
     assert "state: done" in done.stdout and "exit code: 0" in done.stdout
+
+
+def test_status_counts_points_that_were_not_called(osprey: Any, tmp_path: Path) -> None:
+    """While the run goes on as its last status has it, afterwards as the segments do."""
+    mapping = {
+        "name": "broken", "objective": {"python": "m:f"}, "parameters": {"x": {"type": "real", "low": 0, "high": 1}},
+        "constraints": ["x <= 0.5"], "budget": {"evaluations": 3},
+    }  # fmt: skip
+    config = config_from_mapping(mapping)
+    records = np.zeros(3, RECORD)
+    records["id"], records["t_end_s"] = range(3), (0, 1, 1)
+    records["cost"], records["violation"] = (np.nan, 1, 2), (0.25, 0.5, 0)
+    with RunFolder.create(tmp_path / "run", config) as folder:
+        Segment(folder.segment_path(1), Space(config.parameters).columns, 1, 1).append(records, np.ones((3, 1)))
+        write_status(tmp_path / "run", replace(status(State.RUNNING), n_not_called=7))
+        assert "not called: 7 (they break a constraint)\n" in osprey("status", tmp_path / "run").stdout
+    assert "not called: 1 (they break a constraint)\n" in osprey("status", tmp_path / "run").stdout
+    data = json.loads(osprey("status", tmp_path / "run", "--format", "json").stdout)
+    assert (data["n_infeasible"], data["n_not_called"]) == (2, 1)
 
 
 def test_status_before_the_first_status(osprey: Any, run: Path) -> None:
