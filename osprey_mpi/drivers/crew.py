@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +162,9 @@ class Crew:
         protocol = world.protocol
         channel: Channel = NoChannel()
         if protocol is not None:
-            channel = MpiChannel(protocol, bell, tolerant=world.is_tolerant, epoch=world.epoch)
+            channel = MpiChannel(
+                protocol, bell, tolerant=world.sees_failures, heart=world.heart, epoch=world.epoch
+            )
         collectors = {Role.LEADER: world.root, Role.WORKER: self.flock.leader if self.flock else world.root}
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=self._disk,
@@ -170,7 +172,7 @@ class Crew:
             orders=[] if kept is None else kept.given, is_constrained=bool(self.session.config.constraints),
             on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
-        with usage_logged(self.log), closing(bell):
+        with usage_logged(self.log), closing(bell), self._judging():
             self.session.past.kept = None
             try:
                 code = loop.run()
@@ -193,6 +195,19 @@ class Crew:
         assembly = ending.assemble(session.world, session.config.continuity.lost_after_s, session.past.held)
         session.missing = assembly.missing
         return code if self._disk is None else self._disk.part(deltas_in(assembly.held))
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        """Judge within a block by silence only whom the others report to: a worker that is slow is not lost."""
+        heart = self.session.world.heart
+        if heart is None:
+            yield
+            return
+        heart.judge(self._vital())
+        try:
+            yield
+        finally:
+            heart.judge(None)
 
     def _worker(self, flock: Flock, kept: Kept | None) -> Worker:
         config, space = self.session.config, self.session.space
@@ -226,11 +241,13 @@ class Crew:
     def _root(self, now: float) -> Root:
         config, opened = self.session.config, self.session.opened
         assert opened is not None
+        # A leader that is stopped is lost by then, and the others regroup; one that only says nothing ends the run.
+        patience = 2.0 if self._vital() else 1.0
         settings = RootSettings(
             budget_of(config), self.session.space.n_columns, exact=self.exact,
             results_interval_s=config.output.results_interval_s, checkpoint_interval_s=config.checkpoint.interval_s,
             failures_per_day=config.checkpoint.failures_per_day, suspect_after_s=config.continuity.suspect_after_s,
-            lost_after_s=config.continuity.lost_after_s,
+            lost_after_s=patience * config.continuity.lost_after_s,
             n_alarming=max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
         root = Root(

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osprey_mpi.comm import ending, startup, tree
-from osprey_mpi.comm.collectives import broadcast
-from osprey_mpi.comm.failures import MembersLost, RunIsOver
+from osprey_mpi.comm.collectives import allgather, broadcast
+from osprey_mpi.comm.failures import PATIENCE_S, MembersLost, RunIsOver
 from osprey_mpi.comm.launcher import detect
 from osprey_mpi.comm.regroup import leave, regroup
 from osprey_mpi.comm.startup import World
@@ -100,8 +100,9 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
     try:
         charter = broadcast(world, None if opened is None else _charter(opened))
         past.out, past.newest_life, past.replaces = Path(charter.out), charter.life, charter.replaces
-        _hand_over(world, opened, past)
         config = Config.from_json(charter.config_json)
+        _meet(world, config, request)
+        _hand_over(world, opened, past)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
         code = session.run()
         ending.break_off_without(world, session.missing, session.superiors, code)
@@ -113,6 +114,20 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
     finally:
         if opened is not None:
             opened.close()
+
+
+def _meet(world: World, config: Config, request: Request) -> None:
+    """Let the ranks watch over each other. Collective over the world.
+
+    A function that runs in the rank itself may hold the interpreter for as long as it takes.
+    """
+    if world.heart is None:
+        return
+    objective = config.objective
+    is_apart = request.function is None and (objective.kind != "python" or objective.runs_in == "process")
+    addresses = allgather(world, world.heart.address)
+    limit_s = config.continuity.lost_after_s if is_apart else PATIENCE_S
+    world.heart.meet(dict(zip(world.members, addresses, strict=True)), limit_s)
 
 
 def _open(world: World, request: Request, past: Past) -> Opened:
