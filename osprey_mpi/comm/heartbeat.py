@@ -38,10 +38,12 @@ _MARKS = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net", "/proc/self/ns
 class Address:
     """Tell where a rank listens, and which process it is.
 
-    host: the same for those that share its loopback and see its processes, '' where that cannot be known. token: what
-    comes for it begins so; anything else is not for it. started_at: tells its process from a later one of its number.
+    name: of its host. host: the same for those that share its loopback and see its processes, '' where that cannot be
+    known. token: what comes for it begins so; anything else is not for it. started_at: tells its process from a later
+    one of its number.
     """
 
+    name: str
     host: str
     places: tuple[str, ...]
     port: int
@@ -64,7 +66,7 @@ class Heart:
         self._ring: Ring | None = None
         self._lock = threading.Lock()
         self._is_over = False
-        self._others: dict[int, Address] = {}
+        self._others: dict[int, Address] = {}  # of this world and of earlier ones: those must hear that they are lost
         self._heard_at: dict[int, Place] = {}  # whence they were heard: the way that works
         self._thread = threading.Thread(target=self._beat, name="heart", daemon=True)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -72,18 +74,21 @@ class Heart:
             self._socket.setblocking(False)
             self._socket.bind(("", 0))
             port, pid = self._socket.getsockname()[1], os.getpid()
-            self.address = Address(_host(), _places(), port, os.urandom(8), pid, started_at(pid))
+            self.address = Address(
+                socket.gethostname(), _host(), _places(), port, os.urandom(8), pid, started_at(pid)
+            )
 
     def meet(self, addresses: Mapping[int, Address | None], limit_s: float) -> None:
         """Watch over these ranks from now on, by rank; all of them are judged."""
         with self._lock:
-            self._others = {rank: address for rank, address in addresses.items() if address is not None}
-            if self.rank not in self._others:
+            members = {rank: address for rank, address in addresses.items() if address is not None}
+            self._others |= members
+            if self.rank not in members:
                 return
             if self._ring is None:
                 self._ring = Ring(self.rank, (), limit_s, time.monotonic())
                 self._ring.condemn(self.lost)
-            self._ring.meet(sorted(self._others))
+            self._ring.meet(sorted(members))
         if not self._thread.is_alive():
             self._thread.start()
 
@@ -100,6 +105,11 @@ class Heart:
                 self.lost |= frozenset(ranks)
             else:
                 self._ring.condemn(ranks)
+
+    def processes(self, ranks: Iterable[int]) -> set[tuple[str, int]]:
+        """Return hosts and process ids of ranks, as far as they are known."""
+        known = (self._others.get(rank) for rank in ranks)
+        return {(address.name, address.pid) for address in known if address is not None}
 
     def close(self) -> None:
         """Leave the others in order: they do not take this rank for lost."""

@@ -66,7 +66,10 @@ def run_session(request: Request) -> RunResult:
                     with limits_named():
                         return _live(world, request, signals, past)
                 except MembersLost:
+                    before = world
                     world, past.held = regroup(world, max(past.limit_s, JOIN_S), past.held)
+                    if 2 * world.n_ranks > before.n_ranks:  # of two parts that do not hear each other one at most
+                        past.gone |= set(before.members) - set(world.members)
                     request = _going_on(request, past)
                 except OspreyError:
                     raise
@@ -133,7 +136,10 @@ def _meet(world: World, config: Config, request: Request) -> None:
 def _open(world: World, request: Request, past: Past) -> Opened:
     if request.resume is not None and past.newest_life > 0:
         from osprey_mpi.storage.folder import RunFolder
+        from osprey_mpi.storage.lock import take_from
 
+        if world.heart is not None:
+            take_from(request.resume / ".lock", world.heart.processes(past.gone))
         _refuse_left_out(world, past, RunFolder.peek(request.resume).life)
     try:
         opened = open_run(request)

@@ -59,7 +59,7 @@ class RunStatus:
 
     exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. budget: the limits of the
     config that are set. wall_s: over all lives. idle_share: of this life, None before the first evaluation.
-    fault_tolerance: "ulfm" or "none".
+    fault_tolerance: "ulfm", "heartbeats" or "none".
     """
 
     state: State
