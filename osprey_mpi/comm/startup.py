@@ -233,7 +233,7 @@ def die(world: World) -> None:
     sys.stderr.flush()
     if world.is_tolerant and not world.is_root:
         vanish()
-    world.comm.Abort(1)
+    _abort(world, 1)
 
 
 def vanish() -> NoReturn:
@@ -258,6 +258,11 @@ def break_off(world: World, text: str, exit_code: int) -> None:
         return
     sys.stderr.write(f"osprey: {text}\n")
     sys.stderr.flush()
+    _abort(world, exit_code)
+
+
+def _abort(world: World, exit_code: int) -> None:
+    assert world.comm is not None
     if world.is_tolerant:  # Abort is one more loss there, which the others outlive
         os.kill(os.getppid(), signal.SIGTERM)
     world.comm.Abort(exit_code)

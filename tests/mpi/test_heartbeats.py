@@ -122,6 +122,26 @@ def test_who_was_stopped_on_a_host_of_its_own_leaves_when_it_goes_on(case: Probl
     assert_whole(case, 2)
 
 
+BROKEN = """\
+import sys
+from osprey_mpi.drivers.crew import Crew
+ours, Crew._hang_bell = Crew._hang_bell, lambda self: ours(self) if self.rank else 1 / 0
+from osprey_mpi.cli import main
+sys.exit(main())
+"""
+
+
+def test_without_ulfm_an_error_of_our_own_on_the_root_ends_all(case: Problem) -> None:
+    """The next root would only meet it again."""
+    case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 4000"))
+    (case.folder / "broken.py").write_text(BROKEN)
+    argv = [sys.executable, case.folder / "broken.py", *case.argv()[1:]]
+    with Launch(3, argv, cwd=case.folder, launcher=RECOVERY) as running:
+        done = running.wait(30)
+        assert running.is_gone()
+    assert done.rc != 0 and not done.stdout and "[rank 0] ZeroDivisionError" in done.stderr
+
+
 def test_a_stop_that_is_shorter_is_no_loss(case: Problem) -> None:
     with starting(case, 9, ULFM, FLOCKS) as running:
         pids = signal_to(case, running, 9, [0, 1, 5], signal.SIGSTOP)
