@@ -18,7 +18,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -96,7 +96,7 @@ class Heart:
         """Take the silence of these ranks, and no others, for a loss; None: of all."""
         with self._lock:
             if self._ring is not None:
-                self._ring.vital = vital
+                self._ring.judge(vital, time.monotonic())
 
     def condemn(self, ranks: Iterable[int]) -> None:
         """Take ranks for lost that somebody knows to be; all others hear of it."""
@@ -193,6 +193,18 @@ class Heart:
         """Tell whether the process of a rank exists, as far as this host can know."""
         address = self._others[rank]
         return not self._is_near(rank) or is_running(address.pid, address.started_at)
+
+
+@contextlib.contextmanager
+def judging(heart: Heart | None, vital: Collection[int]) -> Iterator[None]:
+    """Take within a block the silence of these ranks alone for a loss: any other that is slow is not lost."""
+    if heart is not None:
+        heart.judge(vital)
+    try:
+        yield
+    finally:
+        if heart is not None:
+            heart.judge(None)
 
 
 _KINDS = frozenset(kind.value for kind in Kind)

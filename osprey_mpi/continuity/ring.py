@@ -13,7 +13,8 @@ Rules
 * Who has never been heard is not judged: a network that lets nothing through makes no losses. So all ask all others
   once, a few at a time.
 * The ring closes over whoever does not answer, before it is lost: the one behind it is asked, too.
-* Who is silent and not vital is asked on: when it answers it is as if nothing had been.
+* Who is silent and not vital is asked on: when it answers it is as if nothing had been. Once it is vital, too, it has
+  half of the limit to do so: others wait for it then, but no longer than the limit.
 * Time in which this rank did not run does not count.
 * What a lost rank says counts nothing. A rank that hears that it is lost itself is out.
 * Who says that it leaves is not judged any more.
@@ -84,6 +85,15 @@ class Ring:
     def meet(self, members: Sequence[int]) -> None:
         """Watch over these ranks from now on."""
         self.members = tuple(members)
+
+    def judge(self, vital: Collection[int] | None, now: float) -> None:
+        """Take the silence of these ranks, and no others, for a loss from now on; None: of all."""
+        spared, self.vital = self.vital, vital
+        if spared is None:
+            return
+        for rank, since in self._quiet_since.items():
+            if rank not in spared:
+                self._quiet_since[rank] = max(since, now - 0.5 * self.limit_s)
 
     def hear(self, source: int, kind: Kind, lost: Iterable[int], now: float) -> list[Say]:
         """Take in a word of another rank."""

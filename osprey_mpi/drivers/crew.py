@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from osprey_mpi.comm import collectives, ending
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.doorbell import Doorbell
 from osprey_mpi.comm.failures import MembersLost
+from osprey_mpi.comm.heartbeat import judging
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
 from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
@@ -172,7 +173,7 @@ class Crew:
             orders=[] if kept is None else kept.given, is_constrained=bool(self.session.config.constraints),
             on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
-        with usage_logged(self.log), closing(bell), self._judging():
+        with usage_logged(self.log), closing(bell), judging(world.heart, self._vital()):
             self.session.past.kept = None
             try:
                 code = loop.run()
@@ -195,19 +196,6 @@ class Crew:
         assembly = ending.assemble(session.world, session.config.continuity.lost_after_s, session.past.held)
         session.missing = assembly.missing
         return code if self._disk is None else self._disk.part(deltas_in(assembly.held))
-
-    @contextmanager
-    def _judging(self) -> Iterator[None]:
-        """Judge within a block by silence only whom the others report to: a worker that is slow is not lost."""
-        heart = self.session.world.heart
-        if heart is None:
-            yield
-            return
-        heart.judge(self._vital())
-        try:
-            yield
-        finally:
-            heart.judge(None)
 
     def _worker(self, flock: Flock, kept: Kept | None) -> Worker:
         config, space = self.session.config, self.session.space
