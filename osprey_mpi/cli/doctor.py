@@ -85,7 +85,11 @@ def lines(facts: dict[str, Any]) -> list[str]:
     """Write the facts as text, one line each; a dash for what is unknown."""
     packages = {name: version for name, version in facts["packages"].items() if version}
     mpi, launcher, fault, gpus = facts["mpi"], facts["launcher"], facts["fault_tolerance"], facts["gpus"]
-    built = {None: "unknown", True: "yes, start with `mpirun --with-ft ulfm`", False: "no"}[fault["built_in"]]
+    built = {
+        None: "unknown",
+        True: "yes, start with `mpirun --with-ft ulfm`",
+        False: "no; `mpirun --enable-recovery` goes on without lost ranks, too",
+    }[fault["built_in"]]
     rows: list[tuple[str, object]] = [
         ("osprey-mpi", facts["osprey_mpi"]),
         ("Python", f"{facts['python']['version']} ({facts['python']['executable']}), {facts['python']['platform']}"),

@@ -140,10 +140,11 @@ def _is_secret(name: str) -> bool:
 def _fault_tolerance(mpi: dict[str, Any], limit_s: float) -> dict[str, Any]:
     """Tell whether a run here would survive the loss of a rank inside MPI, and whether the library could do it."""
     from osprey_mpi.comm.launcher import fault_tolerance
+    from osprey_mpi.processes import launcher_words
 
     info = beside_python("ompi_info") if mpi["vendor"] == "Open MPI" else None
     built = tolerates(info, limit_s) if info else None
-    return {"mode": fault_tolerance(mpi["library"] or ""), "built_in": built}
+    return {"mode": fault_tolerance(mpi["library"] or "", words=launcher_words(os.getppid())), "built_in": built}
 
 
 def _gpus(limit_s: float) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.comm.doorbell import Doorbell
-from osprey_mpi.comm.failures import Failures
+from osprey_mpi.comm.failures import Failures, abandon
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from osprey_mpi.comm.heartbeat import Heart
 
 SLOTS = 4  # sends on the way to one rank; more are held back here in order
 TAGS = 16  # of one epoch
@@ -42,7 +44,7 @@ class Channel(Protocol):
         """Wake whom messages have left for since the last call."""
 
     def lost(self) -> list[int]:
-        """Return the ranks that MPI has seen fail since the last call."""
+        """Return the ranks that have failed since the last call."""
         ...
 
     def poll(self) -> list[tuple[int, int, memoryview]]:
@@ -59,9 +61,6 @@ class Channel(Protocol):
 
     def abandon(self) -> None:
         """Leave it with what is on its way: its world is gone."""
-
-
-_abandoned: list[Channel] = []  # MPI may still use their buffers
 
 
 class NoChannel:
@@ -92,18 +91,19 @@ class NoChannel:
 class MpiChannel:
     """Use point-to-point messages on one communicator. Receivers on this host are woken by the bell.
 
-    tolerant: MPI outlives lost ranks. What waits to be sent to one is dropped. epoch: of the world; what was sent in
-    another is dropped.
+    tolerant, heart: as of `Failures`. What is for a lost rank, or half here from one, is dropped. epoch: of the world;
+    what was sent in another is dropped.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, bell: Doorbell | None = None, *, tolerant: bool = False, epoch: int = 0
-    ) -> None:
+        self, comm: MPI.Intracomm, bell: Doorbell | None = None, *, tolerant: bool = False, heart: Heart | None = None,
+        epoch: int = 0,
+    ) -> None:  # fmt: skip
         from mpi4py import MPI
 
         self._first_tag = TAGS * epoch
 
-        self._failures, self._error = Failures(comm, tolerant=tolerant), MPI.Exception
+        self._failures, self._error = Failures(comm, tolerant=tolerant, heart=heart), MPI.Exception
         self._comm, self._bell = comm, bell
         self._to_ring: set[int] = set()
         self._any, self._any_tag, self._byte = MPI.ANY_SOURCE, MPI.ANY_TAG, MPI.BYTE
@@ -116,8 +116,12 @@ class MpiChannel:
 
     def lost(self) -> list[int]:
         new = self._failures.look()
-        for rank in new:  # what MPI has already ends by itself, as failed
+        for rank in new:
             self._waiting.pop(rank, None)
+            abandon(self._sending.pop(rank, None))
+        if new and not self._failures.tolerant:  # else MPI ends what is half here, as whole or as failed
+            abandon([item for item in self._receiving if item[1] in new])
+            self._receiving = [item for item in self._receiving if item[1] not in new]
         return new
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
@@ -139,7 +143,7 @@ class MpiChannel:
         self._to_ring.add(rank)
 
     def abandon(self) -> None:
-        _abandoned.append(self)
+        abandon(self)
 
     def ring(self) -> None:
         if self._bell is not None:

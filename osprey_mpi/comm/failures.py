@@ -1,7 +1,11 @@
-"""Know which ranks MPI has seen fail, where it can outlive that (ULFM, `mpirun --with-ft ulfm`); elsewhere none ever.
+"""Know which ranks are lost, where the others can outlive that; elsewhere none ever is.
 
-After a failure, messages between the others go on as before; only a probe for any source raises until the failure is
-acknowledged, and what concerns the lost rank itself raises always (MPI 5 draft, chapter "Fault tolerance").
+Under ULFM (`mpirun --with-ft ulfm`) MPI tells of processes that have ended; of those that are stopped, and without ULFM
+(`mpirun --enable-recovery`) of all, the ranks themselves do (`heartbeat.py`).
+
+After a failure that MPI has seen, messages between the others go on as before; only a probe for any source raises until
+the failure is acknowledged, and what concerns the lost rank itself raises always (MPI 5 draft, chapter "Fault
+tolerance"). After one that it has not, what is on the way to the lost rank stays there for ever: `abandon` keeps it.
 """
 
 from __future__ import annotations
@@ -12,8 +16,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from osprey_mpi.comm.heartbeat import Heart
+
 # MPI tells when a rank is gone; one that only says nothing may wait for a file server, or import the objective.
 PATIENCE_S = 900.0
+
+
+_abandoned: list[Any] = []  # MPI may still use the buffers
+
+
+def abandon(requests: Any) -> None:
+    """Let go of requests with a rank that is lost, without a wait and beside their buffers."""
+    _abandoned.append(requests)
 
 
 class MembersLost(Exception):
@@ -33,13 +47,17 @@ class RunIsOver(Exception):
 
 
 class Failures:
-    """Watch one communicator. lost: ranks that have failed so far."""
+    """Watch one communicator. lost: ranks that have failed so far, as MPI or the other ranks have seen.
 
-    def __init__(self, comm: MPI.Intracomm, *, tolerant: bool) -> None:
+    tolerant: MPI outlives lost ranks, and tells of them. heart: hears whether ranks are there.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, *, tolerant: bool, heart: Heart | None = None) -> None:
         from mpi4py import MPI
 
-        self._comm, self.tolerant = comm, tolerant
+        self._comm, self.tolerant, self._heart = comm, tolerant, heart
         self._classes = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING) if tolerant else ()
+        self._seen: frozenset[int] = frozenset()
         self.lost: frozenset[int] = frozenset()
 
     def is_one(self, error: MPI.Exception) -> bool:
@@ -52,19 +70,23 @@ class Failures:
             raise error
 
     def look(self) -> list[int]:
-        """Return the ranks that have failed since the last look, and acknowledge them."""
-        if not self.tolerant:
-            return []
+        """Return the ranks that have failed since the last look."""
+        if self.tolerant:
+            self._acknowledge()
+        lost = self._seen if self._heart is None else self._seen | self._heart.lost
+        new = sorted(lost - self.lost)
+        self.lost |= lost
+        return new
+
+    def _acknowledge(self) -> None:
+        """Take note of what MPI has seen fail; let all others know."""
         group = self._comm.Get_failed()
         n = group.Get_size()
-        if n == len(self.lost):
-            group.Free()
-            return []
-        self._comm.Ack_failed()
-        everybody = self._comm.Get_group()
-        ranks = [int(rank) for rank in group.Translate_ranks(range(n), everybody)]
+        if n > len(self._seen):
+            self._comm.Ack_failed()
+            everybody = self._comm.Get_group()
+            self._seen = frozenset(int(rank) for rank in group.Translate_ranks(range(n), everybody))
+            everybody.Free()
+            if self._heart is not None:
+                self._heart.condemn(self._seen)
         group.Free()
-        everybody.Free()
-        new = sorted(set(ranks) - self.lost)
-        self.lost |= frozenset(ranks)
-        return new

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 OPEN_MPI = "Open MPI mpirun"
 # (name, variable with the number of ranks, variable with the rank). Slurm's last: it is set for every kind of step.
@@ -13,6 +14,7 @@ _LAUNCHERS = (
     ("MPICH mpiexec", "PMI_SIZE", "PMI_RANK"),
     ("Slurm srun", "SLURM_NTASKS", "SLURM_PROCID"),
 )
+RECOVERY = "OSPREY_FAULT_TOLERANCE"  # "heartbeats": what the launcher was told, for ranks that cannot see it
 SPEAK_S = 2.0  # that the launcher's rank 0 has to say why, before another rank's end makes the launcher end it
 
 
@@ -43,13 +45,29 @@ def detect(environ: Mapping[str, str] | None = None) -> Launch:
     return Launch("", 1, 0)
 
 
-def fault_tolerance(library: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return "ulfm" where MPI itself outlives a lost rank (`mpirun --with-ft ulfm` sets the variable), else "none".
+def fault_tolerance(library: str, environ: Mapping[str, str] | None = None, words: Sequence[str] = ()) -> str:
+    """Return what lets the others go on when a rank is lost.
 
-    library: its name, as MPI gives it.
+    "ulfm": MPI itself (`mpirun --with-ft ulfm` sets the variable). "heartbeats": the launcher keeps the job, and MPI
+    says nothing (`mpirun --enable-recovery`). Else "none".
+
+    library: its name, as MPI gives it. words: the launcher's command line, where this host sees it.
     """
-    enabled = (os.environ if environ is None else environ).get("OMPI_MCA_mpi_ft_enable", "").lower()
-    return "ulfm" if library.startswith("Open MPI") and enabled in ("1", "true", "yes") else "none"
+    environ = os.environ if environ is None else environ
+    if not library.startswith("Open MPI"):
+        return "none"
+    if environ.get("OMPI_MCA_mpi_ft_enable", "").lower() in ("1", "true", "yes"):
+        return "ulfm"
+    return "heartbeats" if environ.get(RECOVERY) == "heartbeats" or _recovers(words) else "none"
+
+
+def _recovers(words: Sequence[str]) -> bool:
+    """Tell whether an Open MPI launcher was told to keep a job that has lost ranks."""
+    options = {f"--{word.lstrip('-')}" for word in words if word.startswith("-")}
+    runtime = [value for word, value in pairwise(words) if word.lstrip("-") == "runtime-options"]
+    return bool({"--enable-recovery", "--continuous"} & options) or any(
+        part in ("recoverable", "continuous") for value in runtime for part in value.split(",")
+    )
 
 
 def unstarted(launch: Launch, code: int) -> str:

@@ -9,7 +9,7 @@ import time
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from osprey_mpi.comm.failures import Failures
+from osprey_mpi.comm.failures import Failures, abandon
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -35,16 +35,16 @@ class Mail:
         from mpi4py import MPI
 
         self._comm, self.failures, self._error = comm, failures, MPI.Exception
-        self._posted: list[MPI.Request] = []  # kept until taken: MPI reads their buffers
+        self._posted: list[tuple[int, MPI.Request]] = []  # by rank, kept until taken: MPI reads their buffers
         self._arriving: dict[tuple[int, int], MPI.Request] = {}  # large ones come in parts, with the sender's help
 
     def post(self, rank: int, value: Any, tag: int) -> None:
         """Send a value, unless the rank has failed."""
-        self._posted = [request for request in self._posted if not self._is_taken(request)]
+        self._look()
         if rank in self.failures.lost:
             return
         try:
-            self._posted.append(self._comm.isend(value, dest=rank, tag=tag))
+            self._posted.append((rank, self._comm.isend(value, dest=rank, tag=tag)))
         except self._error as error:  # it has failed just now
             self.failures.forgive(error)
 
@@ -71,8 +71,15 @@ class Mail:
         """Wait until all that was posted is taken; who has not taken it within the limit does without."""
         deadline = time.monotonic() + limit_s
         while self._posted and time.monotonic() < deadline:
-            self._posted = [request for request in self._posted if not self._is_taken(request)]
+            self.failures.look()
+            self._look()
             time.sleep(IDLE_S if self._posted else 0.0)
+
+    def _look(self) -> None:
+        """Forget what is taken; what a lost rank has not taken it never will."""
+        self._posted = [(rank, request) for rank, request in self._posted if not self._is_taken(request)]
+        abandon([request for rank, request in self._posted if rank in self.failures.lost])
+        self._posted = [(rank, request) for rank, request in self._posted if rank not in self.failures.lost]
 
     def _is_taken(self, request: MPI.Request) -> bool:
         try:

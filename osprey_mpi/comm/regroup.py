@@ -1,14 +1,14 @@
 """Make a new world of the ranks that are left when one is lost that the others cannot do without.
 
-The rules are those of `continuity/succession.py`; here its words are posted and looked for. MPI tells of every loss,
-and messages carry the epoch of their world, so that nothing of an earlier one is taken for one of this. A rank that was
-stopped and left out may take itself, once it goes on, for the root of all that is left: it finds the run's folder held
-by the others, or with a life that it has no part in, and leaves.
+The rules are those of `continuity/succession.py`; here its words are posted and looked for. `Failures` tells of every
+loss, and messages carry the epoch of their world, so that nothing of an earlier one is taken for one of this. A rank
+that was stopped and left out is ended by the others of its host, or leaves when it hears of it. Where it does not, it
+may take itself, once it goes on, for the root of all that is left: it finds the run's folder held by the others, or
+with a life that it has no part in, and leaves.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from osprey_mpi.comm.failures import PATIENCE_S, RunIsOver
 from osprey_mpi.comm.mail import IDLE_S, Tag
-from osprey_mpi.comm.startup import World, vanish
+from osprey_mpi.comm.startup import World, left_out
 from osprey_mpi.continuity.events import PeerLost, Tick
 from osprey_mpi.continuity.succession import (
     Accept,
@@ -88,6 +88,8 @@ def _do(world: World, action: Action, held: Sequence[bytes]) -> World | None:
         case PostRoster(rank, epoch, members):
             world.mail.post(rank, (epoch, members), Tag.ROSTER)
         case TakeUp(epoch, members):
+            if members[0] == world.rank and world.heart is not None:
+                world.heart.condemn(set(world.members) - set(members))
             return replace(world, epoch=epoch, members=members)
         case Accept(result):
             raise RunIsOver(result)
@@ -97,7 +99,5 @@ def _do(world: World, action: Action, held: Sequence[bytes]) -> World | None:
 
 
 def leave(world: World, why: str) -> NoReturn:
-    """End this rank, which the others have left out: by a signal, which the launcher takes for one more loss."""
-    sys.stderr.write(f"osprey: rank {world.rank} was left out of the run and ends: {why}\n")
-    sys.stderr.flush()
-    vanish()
+    """End this rank, which the others have left out."""
+    left_out(world.rank, why)

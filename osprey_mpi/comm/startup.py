@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
+from osprey_mpi.comm.heartbeat import Heart
 from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch, unstarted
 from osprey_mpi.comm.mail import Mail
 from osprey_mpi.comm.siblings import SiblingWatch
 from osprey_mpi.errors import EnvironmentFault
+from osprey_mpi.processes import launcher_words
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -35,6 +37,7 @@ _OPEN_MPI_DEFAULTS = {
 }
 # With a lost rank MPI_Finalize would wait for it, now and then for ever.
 _TOLERANT_DEFAULTS = {"OMPI_MCA_async_mpi_finalize": "1"}
+_torn: list[World] = []  # which have lost ranks: nothing is collective over the launch any more
 START_LIMIT_S = 120.0  # MPI_Init and the first collective of 256 oversubscribed ranks took up to that
 
 
@@ -50,15 +53,16 @@ class World:
     rank: int
     members: tuple[int, ...]
     library: str
-    fault_tolerance: str  # "none" or "ulfm"
+    fault_tolerance: str  # "none", "ulfm" or "heartbeats"
     owns_mpi: bool  # we called MPI_Init, so we finalize
     mail: Mail | None = None
     epoch: int = 0
     protocol: MPI.Intracomm | None = None
+    heart: Heart | None = None  # where others go on without a rank that is lost
 
     @property
     def failures(self) -> Failures | None:
-        """Return what MPI has seen fail."""
+        """Return what is known of ranks that are lost."""
         return None if self.mail is None else self.mail.failures
 
     @property
@@ -83,7 +87,12 @@ class World:
 
     @property
     def is_tolerant(self) -> bool:
-        """Tell whether MPI outlives lost ranks."""
+        """Tell whether the launch outlives lost ranks."""
+        return self.fault_tolerance != "none"
+
+    @property
+    def sees_failures(self) -> bool:
+        """Tell whether MPI itself tells of lost ranks."""
         return self.fault_tolerance == "ulfm"
 
     @property
@@ -103,7 +112,7 @@ def start(*, keep: bool = False) -> World:
     loaded = sys.modules.get("mpi4py.MPI")
     if not launch.expects_mpi and (loaded is None or not loaded.Is_initialized()):
         return World(None, 0, (0,), "none (one process)", "none", owns_mpi=False)
-    tolerant = _TOLERANT_DEFAULTS if fault_tolerance("Open MPI") == "ulfm" else {}
+    tolerant = _TOLERANT_DEFAULTS if _mode("Open MPI") != "none" else {}
     for name, value in (_OPEN_MPI_DEFAULTS | tolerant).items():
         os.environ.setdefault(name, value)
     siblings = SiblingWatch() if tolerant else contextlib.nullcontext()
@@ -144,14 +153,25 @@ def _init(launch: Launch, keep: bool) -> World:
     if owns_mpi and keep:
         owns_mpi = False
         atexit.register(_finalize)
+    if _torn:
+        raise EnvironmentFault("a rank was lost earlier in this program: start it again")
     try:
         comm, protocol = world.Dup(), world.Dup()
     except MPI.Exception as error:
         raise EnvironmentFault(f"a rank was lost earlier in this program ({error}): start it again") from error
-    mode = fault_tolerance(library)
+    mode = _mode(library)
+    if mode != "ulfm" and library.startswith("Open MPI"):  # not every rank sees how the launcher was started
+        mode = "heartbeats" if "heartbeats" in comm.allgather(mode) else mode
+    heart = None
+    if mode != "none" and comm.size > 1:
+        heart = Heart(comm.rank, lambda why: left_out(comm.rank, why))
+    mail = Mail(comm, Failures(comm, tolerant=mode == "ulfm", heart=heart))
     members = tuple(range(comm.size))
-    mail = Mail(comm, Failures(comm, tolerant=mode == "ulfm"))
-    return World(comm, comm.rank, members, library, mode, owns_mpi, mail, protocol=protocol)
+    return World(comm, comm.rank, members, library, mode, owns_mpi, mail, protocol=protocol, heart=heart)
+
+
+def _mode(library: str) -> str:
+    return fault_tolerance(library, words=launcher_words(os.getppid()))
 
 
 def _fail_once(launch: Launch, text: str) -> NoReturn:
@@ -182,7 +202,12 @@ def _library() -> ctypes.CDLL:
 
 def finish(world: World) -> None:
     """Free the communicator and finalize MPI if start() initialised it. Collective over the world."""
-    if world.comm is None or not world.is_whole:
+    if world.heart is not None:
+        world.heart.close()
+    if world.comm is None:
+        return
+    if not world.is_whole:
+        _torn.append(world)
         return  # after a failure nothing collective is safe; the process ends without MPI_Finalize
     from mpi4py import MPI
 
@@ -208,13 +233,20 @@ def die(world: World) -> None:
     sys.stderr.flush()
     if world.is_tolerant and not world.is_root:
         vanish()
-    world.comm.Abort(1)
+    _abort(world, 1)
 
 
 def vanish() -> NoReturn:
     """End this rank by a signal: that is seen at once by the others, who go on; another exit would not be."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise SystemExit  # not reached
+
+
+def left_out(rank: int, why: str) -> NoReturn:
+    """End this rank, which the others have left out: by a signal, which the launcher takes for one more loss."""
+    sys.stderr.write(f"osprey: rank {rank} was left out of the run and ends: {why}\n")
+    sys.stderr.flush()
+    vanish()
 
 
 def break_off(world: World, text: str, exit_code: int) -> None:
@@ -226,6 +258,11 @@ def break_off(world: World, text: str, exit_code: int) -> None:
         return
     sys.stderr.write(f"osprey: {text}\n")
     sys.stderr.flush()
+    _abort(world, exit_code)
+
+
+def _abort(world: World, exit_code: int) -> None:
+    assert world.comm is not None
     if world.is_tolerant:  # Abort is one more loss there, which the others outlive
         os.kill(os.getppid(), signal.SIGTERM)
     world.comm.Abort(exit_code)

@@ -32,14 +32,14 @@ class Health(Enum):
 
 
 class Awake:
-    """Know how long its owner did not run between two looks."""
+    """Know how long its owner did not run between two looks; longest_s: that is nothing unusual between them."""
 
-    def __init__(self, now: float) -> None:
-        self._looked_at = now
+    def __init__(self, now: float, longest_s: float = NAP_S) -> None:
+        self._looked_at, self._longest_s = now, longest_s
 
     def nap_s(self, now: float) -> float:
-        """Return the time since the last look beyond NAP_S."""
-        slept_s = max(0.0, now - self._looked_at - NAP_S)
+        """Return the time since the last look beyond what is usual."""
+        slept_s = max(0.0, now - self._looked_at - self._longest_s)
         self._looked_at = now
         return slept_s
 

@@ -12,6 +12,7 @@ from osprey_mpi.comm import collectives, ending
 from osprey_mpi.comm.channel import Channel, MpiChannel, NoChannel
 from osprey_mpi.comm.doorbell import Doorbell
 from osprey_mpi.comm.failures import MembersLost
+from osprey_mpi.comm.heartbeat import judging
 from osprey_mpi.comm.tree import Communicators, Flock, Tree
 from osprey_mpi.continuity.carry import Carry
 from osprey_mpi.continuity.codec import pack_arrays, unpack_arrays
@@ -162,7 +163,9 @@ class Crew:
         protocol = world.protocol
         channel: Channel = NoChannel()
         if protocol is not None:
-            channel = MpiChannel(protocol, bell, tolerant=world.is_tolerant, epoch=world.epoch)
+            channel = MpiChannel(
+                protocol, bell, tolerant=world.sees_failures, heart=world.heart, epoch=world.epoch
+            )
         collectors = {Role.LEADER: world.root, Role.WORKER: self.flock.leader if self.flock else world.root}
         loop = Loop(
             self.rank, machines, channel, signals, self.log, evaluator=self.evaluator, disk=self._disk,
@@ -170,7 +173,7 @@ class Crew:
             orders=[] if kept is None else kept.given, is_constrained=bool(self.session.config.constraints),
             on_warning=self.progress.warn, describe=self.session.space.parameters,
         )  # fmt: skip
-        with usage_logged(self.log), closing(bell):
+        with usage_logged(self.log), closing(bell), judging(world.heart, self._vital()):
             self.session.past.kept = None
             try:
                 code = loop.run()
@@ -226,11 +229,13 @@ class Crew:
     def _root(self, now: float) -> Root:
         config, opened = self.session.config, self.session.opened
         assert opened is not None
+        # A leader that is stopped is lost by then, and the others regroup; one that only says nothing ends the run.
+        patience = 2.0 if self._vital() else 1.0
         settings = RootSettings(
             budget_of(config), self.session.space.n_columns, exact=self.exact,
             results_interval_s=config.output.results_interval_s, checkpoint_interval_s=config.checkpoint.interval_s,
             failures_per_day=config.checkpoint.failures_per_day, suspect_after_s=config.continuity.suspect_after_s,
-            lost_after_s=config.continuity.lost_after_s,
+            lost_after_s=patience * config.continuity.lost_after_s,
             n_alarming=max(FEW_FAILURES, 2 * self.n_workers * config.objective.batch),
         )  # fmt: skip
         root = Root(

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osprey_mpi.comm import ending, startup, tree
-from osprey_mpi.comm.collectives import broadcast
-from osprey_mpi.comm.failures import MembersLost, RunIsOver
+from osprey_mpi.comm.collectives import allgather, broadcast
+from osprey_mpi.comm.failures import PATIENCE_S, MembersLost, RunIsOver
 from osprey_mpi.comm.launcher import detect
 from osprey_mpi.comm.regroup import leave, regroup
 from osprey_mpi.comm.startup import World
@@ -66,7 +66,10 @@ def run_session(request: Request) -> RunResult:
                     with limits_named():
                         return _live(world, request, signals, past)
                 except MembersLost:
+                    before = world
                     world, past.held = regroup(world, max(past.limit_s, JOIN_S), past.held)
+                    if 2 * world.n_ranks > before.n_ranks:  # of two parts that do not hear each other one at most
+                        past.gone |= set(before.members) - set(world.members)
                     request = _going_on(request, past)
                 except OspreyError:
                     raise
@@ -100,8 +103,9 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
     try:
         charter = broadcast(world, None if opened is None else _charter(opened))
         past.out, past.newest_life, past.replaces = Path(charter.out), charter.life, charter.replaces
-        _hand_over(world, opened, past)
         config = Config.from_json(charter.config_json)
+        _meet(world, config, request)
+        _hand_over(world, opened, past)
         session = Session(world, request, config, Path(charter.out), opened, signals, past)
         code = session.run()
         ending.break_off_without(world, session.missing, session.superiors, code)
@@ -115,10 +119,27 @@ def _live(world: World, request: Request, signals: Signals, past: Past) -> RunRe
             opened.close()
 
 
+def _meet(world: World, config: Config, request: Request) -> None:
+    """Let the ranks watch over each other. Collective over the world.
+
+    A function that runs in the rank itself may hold the interpreter for as long as it takes.
+    """
+    if world.heart is None:
+        return
+    objective = config.objective
+    is_apart = request.function is None and (objective.kind != "python" or objective.runs_in == "process")
+    addresses = allgather(world, world.heart.address)
+    limit_s = config.continuity.lost_after_s if is_apart else PATIENCE_S
+    world.heart.meet(dict(zip(world.members, addresses, strict=True)), limit_s)
+
+
 def _open(world: World, request: Request, past: Past) -> Opened:
     if request.resume is not None and past.newest_life > 0:
         from osprey_mpi.storage.folder import RunFolder
+        from osprey_mpi.storage.lock import take_from
 
+        if world.heart is not None:
+            take_from(request.resume / ".lock", world.heart.processes(past.gone))
         _refuse_left_out(world, past, RunFolder.peek(request.resume).life)
     try:
         opened = open_run(request)

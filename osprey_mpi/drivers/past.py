@@ -37,7 +37,8 @@ class Past:
     out: the run's folder, once it is known. replaces: when the run there began whose place this one takes. newest_life:
     of the run that this rank may have a part in, 0 before any. has_begun: evaluations have, in this launch. limit_s:
     how long the root waits for other ranks. held: encoded deltas that nobody had called durable. warnings: for the
-    user, in the next life. began: when the launch did, for its budget of time.
+    user, in the next life. began: when the launch did, for its budget of time. gone: ranks that a majority has gone on
+    without.
     """
 
     out: Path | None = None
@@ -50,6 +51,7 @@ class Past:
     warnings: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     kept: Kept | None = None
+    gone: set[int] = field(default_factory=set)
 
     def close(self) -> None:
         """End an evaluator that nobody takes over."""

@@ -14,12 +14,12 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, FolderInUse, UsageError
-from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all
+from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all, write_atomic
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, 524)
 LAUNCH = "OSPREY_LAUNCH"  # the environment variable by which `osprey launch` marks all that it starts
@@ -106,6 +106,19 @@ def _go_without(path: Path, error: OSError) -> None:
     holder = read_holder(path)
     if holder.get("pid") != os.getpid() and is_alive(holder):
         raise FolderInUse(f"{path.parent} is in use by {describe(holder)}") from error
+
+
+def take_from(path: Path, holders: Collection[tuple[str, int]]) -> bool:
+    """Take a lock from a process that is lost for good but keeps it, as one that is stopped; return whether one did.
+
+    holders: hosts and process ids of such. Whoever locks the file now locks another one, and what it writes there keeps
+    the former holder out.
+    """
+    holder = read_holder(path)
+    if (holder.get("host"), holder.get("pid")) not in holders or not is_held(path):
+        return False
+    write_atomic(path, json.dumps(holder).encode())
+    return True
 
 
 def read_holder(path: Path) -> dict[str, Any]:

@@ -61,7 +61,8 @@ class RunStatus:
     exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. n_infeasible: of these, with
     a violation above 0; n_not_called: of these, for which the objective was not called; None: not known. budget: the
     limits of the config that are set. wall_s: over all lives. idle_share: of this life, None before the first
-    evaluation. fault_tolerance: "ulfm" or "none".
+    evaluation. fault_tolerance: "ulfm", "heartbeats" or
+    "none".
     """
 
     state: State

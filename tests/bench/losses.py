@@ -1,6 +1,8 @@
-"""Kill ranks of a run under Open MPI's ULFM and see what it costs: a table, resumable.
+"""Kill or stop ranks of a run under Open MPI and see what it costs: a table, resumable.
 
     python tests/bench/losses.py --runs 50 --to losses.jsonl
+    python tests/bench/losses.py --runs 10 --to stops.jsonl --signal STOP
+    python tests/bench/losses.py --runs 10 --to recovery.jsonl --launcher=--enable-recovery
 
 Each run has 9 ranks in 2 flocks (rank 0 is the root, 1 and 5 lead) and ends by itself, or counts as not survived.
 pause: the longest time without an evaluation that ended, in s. in vain: evaluations that were begun beyond the budget.
@@ -26,6 +28,7 @@ import xarray
 from throughput import BIN, ENVIRONMENT
 
 N_RANKS, BUDGET, LIMIT_S = 9, 1200, 90.0
+LOST_AFTER_S = 6.0  # of silence
 ROLES: dict[str, list[list[int]]] = {
     "worker": [[3]],
     "leader": [[5]],
@@ -64,7 +67,7 @@ def ranks_of(out: Path) -> dict[int, int]:
     return found
 
 
-def trial(role: str, seed: int) -> dict[str, Any]:
+def trial(role: str, seed: int, launcher: list[str], number: signal.Signals) -> dict[str, Any]:
     """Do one run and return its facts."""
     draw = random.Random(f"{role} {seed}")
     with tempfile.TemporaryDirectory() as name:
@@ -72,17 +75,17 @@ def trial(role: str, seed: int) -> dict[str, Any]:
         (folder / "objective.py").write_text(OBJECTIVE)
         (folder / "c.yaml").write_text(CONFIG)
         out = folder / "run"
-        command = [BIN / "mpirun", "--with-ft", "ulfm", "-n", str(N_RANKS), BIN / "osprey", "run", folder / "c.yaml"]
+        command = [BIN / "mpirun", *launcher, "-n", str(N_RANKS), BIN / "osprey", "run", folder / "c.yaml"]
         process = subprocess.Popen(
-            [*command, "--out", out, "-q", "--set", f"seed={seed}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**ENVIRONMENT, "OSPREY_BENCH_CALLS": str(calls)},
+            [*command, "--out", out, "-q", "--set", f"seed={seed}", "--set", f"continuity.lost_after={LOST_AFTER_S}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**ENVIRONMENT, "OSPREY_BENCH_CALLS": str(calls)},
         )  # fmt: skip
         while process.poll() is None and not (calls.exists() and calls.stat().st_size > 100 * draw.random() + 20):
             time.sleep(0.01)
         pids = ranks_of(out)
         for wave in ROLES[role]:
             for rank in wave:
-                os.kill(pids[rank], signal.SIGKILL)
+                os.kill(pids[rank], number)
             time.sleep(0.5 * draw.random())
         try:
             _, errors = process.communicate(timeout=LIMIT_S)
@@ -105,6 +108,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--roles", nargs="*", default=list(ROLES))
+    parser.add_argument("--launcher", default="--with-ft ulfm", help="What makes mpirun outlive losses.")
+    parser.add_argument("--signal", choices=["KILL", "STOP"], default="KILL")
     parser.add_argument("--to", type=Path, default=Path("losses.jsonl"))
     a = parser.parse_args()
     done = [json.loads(line) for line in a.to.read_text().splitlines()] if a.to.exists() else []
@@ -112,7 +117,7 @@ def main() -> None:
     for seed in range(a.runs):
         for role in a.roles:
             if (role, seed) not in known:
-                done.append(trial(role, seed))
+                done.append(trial(role, seed, a.launcher.split(), signal.Signals[f"SIG{a.signal}"]))
                 with a.to.open("a") as file:
                     file.write(json.dumps(done[-1]) + "\n")
     print("role                        runs  survived  pause s: median  worst  in vain: median  worst")

@@ -212,10 +212,25 @@ def test_with_ulfm_what_the_others_evaluate_goes_on(case: Problem) -> None:
     assert columns["id"].tolist() == list(range(8)) and 0 not in columns["rank"]
 
 
+MUTE = """\
+import sys
+from osprey_mpi.comm import heartbeat
+heartbeat.Heart.address = property(lambda self: None, lambda self, address: None)
+from osprey_mpi.cli import main
+sys.exit(main())
+"""
+
+
 @tolerant
 def test_with_ulfm_a_rank_that_was_left_out_opens_no_other_life(case: Problem) -> None:
-    """Rank 2 is stopped while the others regroup, and goes on when they are done: it says so and ends."""
-    with tolerating(case, 3, IMPATIENT, evaluations=300) as running:
+    """Rank 2 is stopped while the others regroup, and goes on when they are done: it says so and ends.
+
+    Where no heartbeats get through: else it would be ended, or hear of it.
+    """
+    case.write(SLOW, BASE.replace("evaluations: 8", "evaluations: 300") + IMPATIENT)
+    (case.folder / "mute.py").write_text(MUTE)
+    argv = [sys.executable, case.folder / "mute.py", *case.argv()[1:]]
+    with Launch(3, argv, cwd=case.folder, launcher=("--with-ft", "ulfm")) as running:
         case.wait_until(running, lambda status: status["n_evaluations"] > 20)
         pids = {rank: rank_of(running, rank) for rank in range(3)}
         os.kill(pids[2], signal.SIGSTOP)

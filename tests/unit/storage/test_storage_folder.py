@@ -21,6 +21,7 @@ from osprey_mpi.config import Config
 from osprey_mpi.errors import EnvironmentFault, StorageError, UsageError
 from osprey_mpi.storage.files import storage_error, write_atomic
 from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.lock import take_from
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.segment import Segment
 from osprey_mpi.storage.status import Best, RunStatus, State, read_status, write_status
@@ -406,6 +407,25 @@ def test_who_was_cut_off_writes_nothing_more(tmp_path: Path, config: Config, mon
                     write()
             assert before == {name: (path / name).read_bytes() for name in before}
             new.end_life(0)
+
+
+def test_a_lock_is_taken_from_a_process_that_is_lost_and_from_no_other(tmp_path: Path, config: Config) -> None:
+    path, me = tmp_path / "run", (socket.gethostname(), os.getpid())
+    with RunFolder.create(path, config) as old:
+        old.begin_life(4)
+        old.write_status(RunStatus(State.RUNNING, life=1))
+        for others in ({(me[0], me[1] + 1)}, {("elsewhere", me[1])}, set()):
+            assert not take_from(path / ".lock", others)
+        with pytest.raises(UsageError, match="is in use by"):
+            RunFolder.open(path)
+        assert take_from(path / ".lock", {me}) and not take_from(path / ".lock", {me}), "it is free now"
+        old.refuse_taken()
+        with RunFolder.open(path) as new:
+            assert (new.life, new.is_held()) == (2, True)
+            with pytest.raises(StorageError, match=r"\(life 2\) has taken .*: life 1 writes no more"):
+                old.write_status(RunStatus(State.STOPPED, life=1))
+            with pytest.raises(UsageError, match="is in use by"):
+                RunFolder.open(path)
 
 
 def test_a_life_that_had_not_begun_is_cut_off_too(
