@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 _HEAD = "# This is what is run. It was made from the config that was given by:"
 _STEP = "#   "
+_WIDTH = 120
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 
 
 def retold(config: Config, steps: Sequence[str]) -> Config:
@@ -39,18 +42,30 @@ def _on_one_line(text: str) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """Write all values that are no defaults."""
-    from ruamel.yaml import YAML
-
+    """Write all values that are no defaults: as JSON, which is YAML, in which plain words need no quotes."""
     data = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     data["parameters"] = {  # the kind is a default of its model, which is chosen by it
         name: {"type": config.parameters[name].type, **rest} for name, rest in data["parameters"].items()
     }
-    yaml: Any = YAML(typ="safe", pure=True)  # its settings have the types of their defaults, None for instance
-    yaml.default_flow_style = None  # sections without sections in them on one line
-    yaml.sort_base_mapping_type_on_output = False  # the order of parameters counts
-    yaml.width = 120
-    yaml.allow_unicode = "\x85" not in config.model_dump_json()  # ruamel writes this line end as it is
-    text = io.StringIO()
-    yaml.dump(data, text)
-    return text.getvalue()
+    return "".join(f"{line}\n" for key, value in data.items() for line in _lines(key, value, ""))
+
+
+def _lines(key: str, value: Any, indent: str) -> Iterator[str]:
+    """Yield a key on one line, or, where that is too long, one for each key of its section; parameters always so."""
+    line = f"{indent}{_flow(key)}: {_flow(value)}"
+    if not isinstance(value, dict) or not value or (len(line) <= _WIDTH and (indent or key != "parameters")):
+        yield line
+        return
+    yield f"{indent}{_flow(key)}:"
+    for inner, item in value.items():
+        yield from _lines(inner, item, f"{indent}  ")
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in ("true", "false", "null"):
+        return value
+    return json.dumps(value, ensure_ascii=not (isinstance(value, str) and value.isprintable()))

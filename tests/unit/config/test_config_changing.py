@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_config_schema import RICH
 
@@ -59,6 +59,7 @@ ODD = "a\x85\u2028\ufeff\n\r: #'\"-[{&*\x00.1e"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.text(ODD, max_size=9)
 
 
+@example({"line end": "a\x85b", "text": "1e-3"}, "seed='a\nb: \x00'")
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(TEXT, TEXT | st.floats(allow_nan=False, allow_infinity=False) | st.integers(), max_size=3), TEXT)
 def test_no_text_and_no_number_is_changed_by_writing_it(
