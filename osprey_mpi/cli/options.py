@@ -32,4 +32,10 @@ Overrides = Annotated[
         "--set", metavar="KEY=VALUE", help="Replace a value of the config, as in budget.evaluations=100. Repeatable."
     ),
 ]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a setting of the run, as in objective.time_limit=60. Repeatable."
+    ),
+]
 Format = Annotated[TextFormat, typer.Option("--format", help="How the result is printed.")]

@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from osprey_mpi.cli.options import Folder, Format, TextFormat
+from osprey_mpi.cli.options import Changes, Folder, Format, TextFormat
 from osprey_mpi.cli.run import Quiet, run_and_print
 
 
 def resume_command(
     folder: Folder,
+    overrides: Changes = None,
     max_evaluations: Annotated[
         int | None,
-        typer.Option("--max-evaluations", metavar="N", help="New budget of evaluations, old ones included."),
+        typer.Option("--max-evaluations", metavar="N", help="Short for --set budget.evaluations=N, old ones included."),
     ] = None,
     retry: Annotated[
         str, typer.Option("--retry", metavar="STATUS,...", help="Do these again: failed, lost, timeout.")
@@ -22,7 +23,7 @@ def resume_command(
     format: Format = TextFormat.TEXT,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with the run in DIR, as it was configured.
+    """Go on with the run in DIR, as it was configured but for what --set changes.
 
     Evaluations that had not ended are done again, those that are on disk are not.
     """
@@ -33,6 +34,7 @@ def resume_command(
 
     request = Request(
         resume=folder,
+        overrides=tuple(overrides or ()),
         max_evaluations=max_evaluations,
         retry=tuple(name.strip() for name in retry.split(",") if name.strip()),
         quiet=quiet,

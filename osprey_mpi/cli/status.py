@@ -16,12 +16,14 @@ def status_command(folder: Folder, format: Format = TextFormat.TEXT) -> None:
     from osprey_mpi.cli.output import write_json, write_text
     from osprey_mpi.report.load import known_violations
     from osprey_mpi.report.render import status_lines
+    from osprey_mpi.report.settings import unlike_file
     from osprey_mpi.storage.folder import RunFolder
     from osprey_mpi.storage.rows import read_run
 
     run = RunFolder.peek(folder)
     status, state = run.observe()
-    name = run.run["name"]
+    facts = run.run
+    name = facts["name"]
     # Once nobody writes any more the rows tell more than the last status: all that is on disk, and of what was lost or
     # cancelled only what was not done again, as `report` and `export` do.
     if status is not None and not state.is_active:
@@ -35,4 +37,5 @@ def status_command(folder: Folder, format: Format = TextFormat.TEXT) -> None:
         write_text(f"{line}\n" for line in status_lines(name, run.path, status, state, time.time()))
         return
     mapping = {} if status is None else status.to_mapping()
-    write_json({"name": name, "path": str(run.path), **mapping, "state": str(state)})
+    unlike = unlike_file(run.path, facts)
+    write_json({"name": name, "path": str(run.path), **mapping, "state": str(state), "unlike_config_yaml": unlike})

@@ -1,7 +1,7 @@
 """The config: one frozen model per section, read strictly, with the place of every problem."""
 
 from osprey_mpi.config.advice import advice
-from osprey_mpi.config.loader import config_from_mapping, load_config
+from osprey_mpi.config.loader import config_from_mapping, load_config, with_overrides
 from osprey_mpi.config.objective import EarlyStop, Objective, Result, Template
 from osprey_mpi.config.parameters import (
     CategoricalParameter,
@@ -37,4 +37,5 @@ __all__ = [
     "json_schema",
     "load_config",
     "reference",
+    "with_overrides",
 ]

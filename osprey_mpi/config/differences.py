@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from osprey_mpi.config.schema import Config
+from typing import Any
 
 
-def differences(old: Config, new: Config) -> list[str]:
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Say of each key that differs both values; lists are compared as a whole.
 
-    The order of parameters counts, since positions and columns follow it.
+    old, new: configs as run.json holds them. The order of parameters counts, since positions and columns follow it.
     """
-    found = [f"{'.'.join(path)}: {before} -> {after}" for path, before, after in _compare(_dump(old), _dump(new), ())]
-    before, after = (list(config.parameters) for config in (old, new))
+    found = [f"{'.'.join(path)}: {before} -> {after}" for path, before, after in _compare(old, new, ())]
+    before, after = (list(config["parameters"]) for config in (old, new))
     if before != after and set(before) == set(after):
         found.append(f"parameters: order {', '.join(before)} -> {', '.join(after)}")
     return found
-
-
-def _dump(config: Config) -> dict[str, Any]:
-    result: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
-    return result
 
 
 def _compare(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, str]]:

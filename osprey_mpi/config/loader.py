@@ -13,6 +13,7 @@ from osprey_mpi.config.objective import Objective
 from osprey_mpi.config.overrides import apply_overrides
 from osprey_mpi.config.parameters import Parameter
 from osprey_mpi.config.problems import translate, unknown_keys
+from osprey_mpi.config.retelling import retold
 from osprey_mpi.config.running import Device, Swarm
 from osprey_mpi.config.schema import Config
 from osprey_mpi.config.section import Fault, KeyPath, dotted, printable, show
@@ -35,7 +36,16 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     source = read_yaml(_text_of(Path(path)), str(path))
     apply_overrides(source, overrides)
-    return _build(source, Path(path).resolve().parent)
+    config = _build(source, Path(path).resolve().parent)
+    return retold(config, [f"--set {override}" for override in overrides]) if overrides else config
+
+
+def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
+    """Return a config that was checked before with overrides applied; its text stays. Raises ConfigError."""
+    source = Source(config.values())
+    apply_overrides(source, overrides)
+    changed = _build(source, config.base_dir)
+    return changed.placed(config.base_dir, config.source_text, {**config.places, **changed.places})
 
 
 def config_from_mapping(mapping: Mapping[str, Any], base_dir: str | Path | None = None) -> Config:

@@ -61,7 +61,7 @@ class Config(Section):
 
     @property
     def source_text(self) -> str:
-        """Give the YAML as it was read; empty if the config came from a mapping."""
+        """Give the YAML as it was read, or that of what is run if values were set; empty if it came from a mapping."""
         return self._source_text
 
     @property
@@ -121,7 +121,11 @@ class Config(Section):
 
     def differences(self, other: Config) -> list[str]:
         """Name each key in which `other` differs, as "key: mine -> other's"."""
-        return differences(self, other)
+        return differences(self.values(), other.values())
+
+    def values(self) -> dict[str, Any]:
+        """Return everything, defaults included, as JSON values under the keys of the YAML."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class _Envelope(BaseModel):

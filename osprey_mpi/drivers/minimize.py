@@ -34,8 +34,8 @@ def minimize(
     parameters: as in the YAML config, {"x": {"type": "real", "low": -5, "high": 5, "size": 3}}.
     out: the run's folder; a new one below runs/ if None: runs/minimize, runs/minimize-2, ..., also for calls at the
     same moment.
-    resume: go on with the run in `out`, with budget.evaluations as its new budget; start one if there is none yet.
-    Nothing else of the config may differ.
+    resume: go on with the run in `out`, with budget, objective.time_limit and what else may change as they are given
+    now (the error for what must not names them all); start one if there is none yet.
     sections: the other sections of the config: name, seed, objective, constraints, start, swarm, budget, continuity,
     checkpoint, device, output. `budget` is needed.
 

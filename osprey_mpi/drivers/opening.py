@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.config import Config, load_config
+from osprey_mpi.config import Config, load_config, with_overrides
+from osprey_mpi.config.changing import allowed_changes
 from osprey_mpi.config.parameters import INTEGER_LIMIT
+from osprey_mpi.config.retelling import retold
 from osprey_mpi.config.source import place_of
 from osprey_mpi.continuity.budget import BudgetRule, Reason
 from osprey_mpi.continuity.ids import IdRanges
@@ -38,6 +40,7 @@ RETRYABLE = {"failed": Status.FAILED, "lost": Status.LOST, "timeout": Status.TIM
 class Opened:
     """Hold an open run. snapshots: flock number -> arrays; notes, warnings: what the user should know.
 
+    changes: of its settings, from this life on.
     folder: None for a new run until `claim`: nothing is made, or overwritten, for an objective that cannot be loaded.
     replaces: when the run began that a new one takes the place of.
     """
@@ -50,6 +53,7 @@ class Opened:
     tally: Tally = field(default_factory=Tally)
     best: Best | None = None
     snapshots: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
     redo: Redo = field(default_factory=Redo)
     attempts: Attempts = field(default_factory=set)  # on disk beside each evaluation's first
     wall_before_s: float = 0.0
@@ -136,19 +140,20 @@ def _reopen(request: Request) -> Opened:
     wanted = None if request.load is None else request.load()
     folder = RunFolder.open(request.resume, request.lock_wait_s)
     try:
-        config = folder.config()
-        if wanted is not None:
-            if changes := _other_than(config, wanted):
-                raise UsageError(f"{folder.path} cannot be resumed with another config: {'; '.join(changes)}")
-            limit = wanted.budget.evaluations
-        is_other = (wanted is not None or limit is not None) and limit != config.budget.evaluations
-        if is_other:
-            budget = config.budget.model_copy(update={"evaluations": limit})
-            config = config.model_copy(update={"budget": budget}).placed(
-                config.base_dir, config.source_text, config.places
-            )
+        former = folder.config()
+        if wanted is None:
+            overrides = [*request.overrides, *([] if limit is None else [f"budget.evaluations={limit}"])]
+            wanted = with_overrides(former, overrides) if overrides else former
+        changes = allowed_changes(former, wanted, folder.path)
+        config = former
+        if changes:
+            steps = [f"life {folder.life}: {text}" for text in changes]
+            config = retold(wanted.placed(former.base_dir, former.source_text, wanted.places), steps)
+        edits = _edits(folder, former)
         opened = _read_back(folder, config, request)
-        if is_other:
+        opened.changes, opened.warnings = changes, [*edits, *opened.warnings]
+        if changes:
+            _refuse_less(former, opened)
             folder.change_config(config)
         return opened
     except BaseException:
@@ -156,22 +161,25 @@ def _reopen(request: Request) -> Opened:
         raise
 
 
-def _other_than(config: Config, wanted: Config) -> list[str]:
-    """Name what differs in the config that is wanted, but for the budget of evaluations, which may change."""
-    return [text for text in config.differences(wanted) if not text.startswith("budget.evaluations: ")]
+def _refuse_less(former: Config, opened: Opened) -> None:
+    """Raise UsageError for a new budget of fewer evaluations than are done."""
+    limit, n_done = opened.config.budget.evaluations, opened.tally.n_evaluations
+    if limit is not None and limit != former.budget.evaluations and limit < n_done:
+        raise UsageError(
+            f"budget.evaluations is {limit}, but {opened.path} has {n_done} already: a budget can only grow"
+        )
 
 
-def _edits(path: Path, config: Config) -> list[str]:
+def _edits(folder: RunFolder, config: Config) -> list[str]:
     """Say what was edited in the run's copy of its config, which changes nothing."""
-    try:
-        if not config.source_text or path.read_bytes() == config.source_text.encode():
-            return []
-        changes = config.differences(load_config(path))
-    except OSError:
+    path = folder.path / "config.yaml"
+    if not folder.is_edited(config):
         return []
+    try:
+        changes = config.differences(load_config(path))
     except ConfigError:
         changes = ["it is no config any more"]
-    rule = "has no effect: a run keeps its config, but for the budget given by --max-evaluations"
+    rule = "has no effect: a run keeps its config, but for what `osprey resume --set KEY=VALUE` changes"
     return [f"what was edited in {path} {rule}; {'; '.join(changes)}"] if changes else []
 
 
@@ -181,16 +189,9 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
 
     space = Space(config.parameters, config.constraints)
     rows = read_run(folder.path)
-    opened = Opened(folder.path, folder, config, warnings=[*_edits(folder.path / "config.yaml", config), *rows.notes])
+    opened = Opened(folder.path, folder, config, warnings=list(rows.notes))
     opened.tally = tally_of(rows)
     opened.attempts = attempts_of(rows)
-    limit = config.budget.evaluations
-    is_given = request.max_evaluations is not None or request.load is not None
-    if limit is not None and is_given and limit < opened.tally.n_evaluations:
-        raise UsageError(
-            f"--max-evaluations is {limit}, but {folder.path} has {opened.tally.n_evaluations} already: a budget can "
-            "only grow"
-        )
     best = opened.tally.best
     if best.id >= 0:
         opened.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])

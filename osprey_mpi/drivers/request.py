@@ -15,8 +15,8 @@ from osprey_mpi.drivers.outcome import RunResult
 class Request:
     """Hold one request: `load` for a new run, `resume`, the folder, for an old one.
 
-    load: returns the config; called on rank 0 alone. With `resume` too, the old run must have the same, but for
-    budget.evaluations, which is the new one.
+    load: returns the config; called on rank 0 alone. With `resume` too, the old run goes on with it, if nothing differs
+    that must not change. overrides: "KEY=VALUE", of the config of an old run. max_evaluations: short for one of them.
     function: evaluates instead of the config's objective.
     keep_mpi: the caller's program goes on after the run, and may use MPI.
     lock_wait_s: for how long to try an old run's lock. retry: names of the statuses whose evaluations are done again.
@@ -27,6 +27,7 @@ class Request:
     resume: Path | None = None
     out: Path | None = None
     overwrite: bool = False
+    overrides: tuple[str, ...] = ()
     max_evaluations: int | None = None
     retry: tuple[str, ...] = ()
     function: Callable[..., Any] | None = None

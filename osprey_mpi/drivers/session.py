@@ -161,7 +161,8 @@ class Session:
             self.world.n_ranks, len(placed.flocks), self.world.library, self.world.fault_tolerance,
         )  # fmt: skip
         silence = silence_notes(detect(), os.environ, self.out)
-        crew.announce([*self.opened.notes, *notes(places), *silence], self.opened.warnings)
+        changes = [f"from now on {text}" for text in self.opened.changes]
+        crew.announce([*changes, *self.opened.notes, *notes(places), *silence], self.opened.warnings)
         self.opened.folder.begin_life(
             self.world.n_ranks, [place.host for place in places], self.world.library, self.world.fault_tolerance,
             list(devices.values()), self.begun_s,

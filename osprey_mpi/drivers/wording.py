@@ -6,6 +6,7 @@ import re
 
 _TERMS = (
     (r"`osprey resume --max-evaluations`", "resume=True and a larger budget.evaluations"),
+    (r"`osprey resume --set KEY=VALUE`", "resume=True with other values"),
     (r"`osprey resume` the run", "resume the run"),
     (r"`osprey resume( [^`]*)?`", "resume=True"),
     (r", and `osprey validate CONFIG --try` shows one evaluation in full", ""),

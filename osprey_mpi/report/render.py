@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from osprey_mpi.report import tables
 from osprey_mpi.report.load import Run
+from osprey_mpi.report.settings import changes, unlike_file
 from osprey_mpi.report.tables import Table
 from osprey_mpi.storage.status import RunStatus, State, not_called_lines
 from osprey_mpi.words import counted
@@ -81,6 +82,8 @@ def report_json(run: Run) -> dict[str, Any]:
             for table in tables_of(run)
             if table.title != "Best"
         },
+        "changes": changes(run.facts),
+        "unlike_config_yaml": unlike_file(run.path, run.facts),
         "notes": list(run.rows.notes),
     }
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import NO_FAILURES, Status
 from osprey_mpi.continuity.violations import not_called
+from osprey_mpi.report.settings import changes
 from osprey_mpi.storage.rows import Rows
 from osprey_mpi.storage.status import idle_share
 from osprey_mpi.words import counted
@@ -188,4 +189,4 @@ def lives(facts: Any, rows: Rows) -> Table:
         number, host, code = life["life"], life.get("host", ""), life.get("exit_code")
         body.append((number, life["started_unix_s"], duration_s, life["n_ranks"], host, code, added[number]))
     columns = ("life", "started", "duration (s)", "ranks", "host of rank 0", "exit code", "rows")
-    return Table("Lives", columns, body)
+    return Table("Lives", columns, body, "\n".join(changes(facts)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from osprey_mpi.config.retelling import text_of
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
 from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
@@ -62,7 +63,7 @@ class RunFolder:
             for name in FOLDERS:
                 (path / name).mkdir(exist_ok=True)
             folder = cls(path, 1, lock)
-            write_atomic(path / "config.yaml", (config.source_text or config.to_json()).encode())
+            write_atomic(path / "config.yaml", text_of(config).encode())
             folder._write_run(_new_run(config))
             sync_folder(path.parent)
         except (OSError, StorageError) as error:
@@ -168,11 +169,23 @@ class RunFolder:
             raise UsageError(f"{self.path / 'run.json'} holds no config that this version can read: {error}") from error
 
     def change_config(self, config: Config) -> None:
-        """Use `config` from this life on; the former one stays in run.json."""
+        """Use `config` from this life on; the former one stays in run.json, and so does a config.yaml that was edited.
+
+        The file comes first: if this is interrupted, the next resume says that what is in it has no effect.
+        """
         run = self.run
+        if not self.is_edited(self.config()):
+            write_atomic(self.path / "config.yaml", text_of(config).encode())
         run.setdefault("former_configs", []).append({"until_life": self.life - 1, "config": run["config"]})
         run["config"] = json.loads(config.to_json())
         self._write_run(run)
+
+    def is_edited(self, config: Config) -> bool:
+        """Tell whether config.yaml is not as it was written for `config`; one that is gone is not edited."""
+        try:
+            return (self.path / "config.yaml").read_bytes() != text_of(config).encode()
+        except OSError:
+            return False
 
     def begin_life(
         self,

@@ -213,18 +213,22 @@ def spec_of(
     """Return what to launch. Raises UsageError or ConfigError before anything is started."""
     if (config is None) == (resume is None):
         raise UsageError("give either CONFIG, to start a run, or --resume DIR, to go on with one")
-    if resume is not None:
-        for name, given in (("--out", out is not None), ("--set", bool(overrides)), ("--overwrite", overwrite)):
-            if given:
-                raise UsageError(f"{name} does not go with --resume: the run has its folder and its config")
-        folder = RunFolder.peek(resume).path
-        again = ("resume", str(folder), *options)
-        return LaunchSpec(folder, again, again, n_ranks)
-    from osprey_mpi.config import load_config
+    from osprey_mpi.config import load_config, with_overrides
+    from osprey_mpi.config.changing import allowed_changes
 
+    sets = [word for override in overrides for word in ("--set", override)]
+    if resume is not None:
+        for name, given in (("--out", out is not None), ("--overwrite", overwrite)):
+            if given:
+                raise UsageError(f"{name} does not go with --resume: the run has its folder")
+        run = RunFolder.peek(resume)
+        if overrides:
+            allowed_changes(run.config(), with_overrides(run.config(), overrides), run.path)
+        # Again in each launch: the first may be lost before the run has taken them over, and twice is as good as once.
+        again = ("resume", str(run.path), *sets, *options)
+        return LaunchSpec(run.path, again, again, n_ranks)
     assert config is not None
     folder = (out or load_config(config, tuple(overrides)).output_dir).absolute()
     RunFolder.refuse_used(folder, overwrite)
-    sets = [word for override in overrides for word in ("--set", override)]
     first = ("run", str(config), "--out", str(folder), *sets, *(["--overwrite"] if overwrite else []), *options)
     return LaunchSpec(folder, first, ("resume", str(folder), *options), n_ranks)

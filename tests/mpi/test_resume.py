@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -45,8 +46,11 @@ def test_ninety_at_once_equal_thirty_three_times(case: Problem) -> None:
     assert case.run(1).rc == 0
     whole = case.columns(*names)
     assert case.run(1, "--overwrite", "--set", "budget.evaluations=30").json()["n_evaluations"] == 30
-    for n_evaluations in (60, 90):
-        done = case.resume(1, "--max-evaluations", n_evaluations)
+    often = ("--set", "checkpoint.interval=0.1", "--set", "output.results_interval=0.2", "--set", "continuity.cycle=2")
+    for n_evaluations, how in (
+        (60, ("--max-evaluations", 60)), (90, ("--set", "budget.evaluations=90", *often))
+    ):  # fmt: skip
+        done = case.resume(1, *how)
         assert (done.rc, done.json()["n_evaluations"]) == (0, n_evaluations), done.stderr
     parts = case.columns(*names)
     for name in ("id", *names):
@@ -144,6 +148,33 @@ def test_retry_failed_after_the_function_was_mended(case: Problem) -> None:
     again = case.run(1, "--overwrite", "--set", "budget.evaluations=2")
     assert (again.rc, again.json()["n_evaluations"]) == (0, 2)
     assert case.columns()["id"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_retry_timeout_after_the_limit_was_mended(case: Problem, n: int) -> None:
+    """The limit was too short for three of ten; with another one they are done again, and it holds from then on."""
+    case.write(
+        "import time\ndef f(p, context):\n    time.sleep(0.8 if context.id in (2, 5, 9) else 0)\n    return p['x'] ** 2"
+    )
+    first = ("--set", "objective.time_limit=0.3", "--set", "budget.evaluations=10")
+    assert case.run(n, *first).json()["n_evaluations"] == 10
+    assert case.status()["counts"]["timeout"] == 3
+    assert "#   --set objective.time_limit=0.3\n" in (case.out / "config.yaml").read_text()
+    done = case.resume(n, "--retry", "timeout", "--set", "objective.time_limit=20")
+    assert (done.rc, done.json()["n_evaluations"]) == (0, 10), done.stderr
+    counts = case.status()["counts"]
+    assert (counts["ok"], counts["timeout"]) == (10, 0)
+    final = case.columns("attempt", "status")
+    assert final["id"][final["attempt"] > 0].tolist() == [2, 5, 9]
+    assert "osprey: from now on objective.time_limit: 0.3 -> 20.0\n" in done.stderr
+    assert case.shown()["unlike_config_yaml"] == []
+    argv = osprey("launch", "--resume", case.out, "-n", n, "--set", "budget.evaluations=13", "--format", "json")
+    more = launch(1, argv, cwd=case.folder)
+    assert (more.rc, more.json()["n_evaluations"]) == (0, 13), more.stderr
+    told = json.loads(launch(1, osprey("report", case.out, "--format", "json"), cwd=case.folder).stdout)
+    assert told["changes"] == ["life 2: objective.time_limit: 0.3 -> 20.0", "life 3: budget.evaluations: 10 -> 13"]
+    refused = case.resume(n, "--set", "seed=9")
+    assert refused.rc == 2 and refused.stderr.count("resumed with another config: seed: 5 -> 9; what may change") == 1
 
 
 def test_walltime_stops_in_time_and_leaves_the_rest(case: Problem) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import osprey_mpi
+from osprey_mpi.config import load_config
 from osprey_mpi.drivers.minimize import claim_folder
 from osprey_mpi.drivers.outcome import RunResult
 from osprey_mpi.drivers.wording import in_python
@@ -20,6 +21,7 @@ from osprey_mpi.errors import ConfigError, UsageError
 from osprey_mpi.evaluate.wake import USER_CODE
 from osprey_mpi.report import tables
 from osprey_mpi.report.load import load
+from osprey_mpi.storage.folder import RunFolder
 
 X = {"x": {"type": "real", "low": -1, "high": 1}}
 
@@ -72,8 +74,17 @@ def test_a_resume_takes_the_budget_as_it_is_given() -> None:
         minimize(budget={"evaluations": 6}, resume=True)
     there = f"{Path('out').absolute()}"
     assert str(caught.value) == f"budget.evaluations is 6, but {there} has 7 already: a budget can only grow"
-    with pytest.raises(UsageError, match=r"another config: budget\.target: null -> 0\.0$"):
-        minimize(budget={"evaluations": 9, "target": 0}, resume=True)
+    with pytest.raises(UsageError, match=r"another config: seed: 0 -> 3; what may change is budget\.\*, obj"):
+        minimize(budget={"evaluations": 9}, seed=3, resume=True)
+
+
+def test_a_resume_takes_the_settings_that_may_change_as_they_are_given() -> None:
+    minimize()
+    result = minimize(budget={"evaluations": 9, "target": 1e9}, continuity={"lost_after": 60}, resume=True)
+    assert (result.n_evaluations, result.reason) == (5, "target")
+    config = RunFolder.peek(Path("out")).config()
+    assert (config.budget.target, config.continuity.lost_after_s) == (1e9, 60.0)
+    assert config.differences(load_config("out/config.yaml")) == []
 
 
 def test_no_limit_of_evaluations_is_a_new_budget_as_well() -> None:
@@ -164,6 +175,7 @@ def test_every_command_that_a_message_names_is_put_in_python() -> None:
         "holds a run: continue it with `osprey resume`, or": "holds a run: continue it with resume=True, or",
         "make room and `osprey resume` the run": "make room and resume the run",
         "the run is saved: `osprey resume /a b` goes on": "the run is saved: resume=True goes on",
+        "but for what `osprey resume --set KEY=VALUE` changes": "but for what resume=True with other values changes",
         "is over: give it more with --max-evaluations": "is over: give it more with a larger budget.evaluations",
         "not the folder of a run: --overwrite does not": "not the folder of a run: overwrite=True does not",
         "ValueError: my--overwrite": "ValueError: my--overwrite",

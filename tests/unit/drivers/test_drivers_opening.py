@@ -83,12 +83,13 @@ def test_an_edited_config_of_a_run_has_no_effect_and_that_is_said(tmp_path: Path
     (tmp_path / "case.yaml").write_text(text)
     RunFolder.create(tmp_path / "run", load_config(tmp_path / "case.yaml")).close()
     file = tmp_path / "run" / "config.yaml"
-    rule = f"what was edited in {file} has no effect: a run keeps its config, but for the budget given by "
+    rule = f"what was edited in {file} has no effect: a run keeps its config, but for what "
+    rule += "`osprey resume --set KEY=VALUE` changes; "
     for edited, warnings in (
         (text, []),
         (text + "# a remark\n", []),
-        (text.replace("seed: 5", "seed: 6"), [f"{rule}--max-evaluations; seed: 5 -> 6"]),
-        (text + "nonsense: 1\n", [f"{rule}--max-evaluations; it is no config any more"]),
+        (text.replace("seed: 5", "seed: 6"), [f"{rule}seed: 5 -> 6"]),
+        (text + "nonsense: 1\n", [f"{rule}it is no config any more"]),
     ):
         file.write_text(edited)
         opened = open_run(Request(resume=tmp_path / "run"))
@@ -111,12 +112,103 @@ def test_the_former_config_is_kept_where_the_budget_differs_and_only_there(make_
     for request in ({"max_evaluations": 9}, {"load": lambda: config}, {}):
         open_run(Request(resume=path, **request)).close()
         assert (path / "run.json").read_bytes() == before
-    for request in ({"max_evaluations": 20}, {"max_evaluations": 20}, {"load": lambda: longer}):
+    again = {"overrides": ("budget.evaluations=20", "seed=0")}
+    for request in ({"max_evaluations": 20}, {"max_evaluations": 20}, again, {"load": lambda: longer}):
         opened = open_run(Request(resume=path, **request))
         opened.close()
         assert opened.config.budget.evaluations == RunFolder.peek(path).config().budget.evaluations == 20
     former = RunFolder.peek(path).run["former_configs"]
     assert [entry["config"]["config"]["budget"]["evaluations"] for entry in former] == [9]
+
+
+TEXT = """\
+name: changed
+objective: {python: "model:loss", time_limit: 1}  # far too short
+parameters: {x: {type: real, low: 0, high: 1}}
+budget: {evaluations: 9}
+"""
+
+
+def test_settings_change_on_a_resume_and_config_yaml_says_what_is_run(tmp_path: Path) -> None:
+    (tmp_path / "case.yaml").write_text(TEXT)
+    path, file = tmp_path / "run", tmp_path / "run" / "config.yaml"
+    RunFolder.create(path, load_config(tmp_path / "case.yaml")).close()
+    assert file.read_text() == TEXT
+    limit, both = "objective.time_limit: 1.0 -> 60.0", ("objective.time_limit=60", "objective.retries=2")
+    for life, (overrides, changes) in enumerate(
+        ((both, [limit, "objective.retries: 0 -> 2"]), (both, []), (("budget={target: 0.5}",), None)), start=1
+    ):
+        opened = open_run(Request(resume=path, overrides=overrides))
+        opened.claim()
+        assert opened.folder is not None
+        opened.folder.begin_life(1)
+        opened.close()
+        assert (opened.life, opened.warnings) == (life, [])
+        assert changes is None or opened.changes == changes
+        for told in (load_config(file), RunFolder.peek(path).config()):
+            assert opened.config.differences(told) == []
+    assert file.read_text().splitlines()[1:5] == [
+        f"#   life 1: {limit}",
+        "#   life 1: objective.retries: 0 -> 2",
+        "#   life 3: budget.evaluations: 9 -> null",
+        "#   life 3: budget.target: null -> 0.5",
+    ]
+    assert opened.config.places["objective.python"] == f"{tmp_path / 'case.yaml'}:2"
+    assert opened.config.places["objective.time_limit"] == "--set objective.time_limit"
+    former = RunFolder.peek(path).run["former_configs"]
+    assert [entry["until_life"] for entry in former] == [0, 2]
+    assert [entry["config"]["source_text"] == TEXT for entry in former] == [True, False]
+
+
+def test_what_the_points_mean_cannot_change_and_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "case.yaml").write_text(TEXT)
+    RunFolder.create(tmp_path / "run", load_config(tmp_path / "case.yaml")).close()
+    before = {name: (tmp_path / "run" / name).read_bytes() for name in ("run.json", "config.yaml")}
+    for overrides, refused in (
+        (("seed=7", "continuity.cycle=2"), "seed: 0 -> 7"),
+        (("parameters.x.low=-1",), "parameters.x.low: 0.0 -> -1.0"),
+        (("constraints=[x < 1]",), 'constraints: [] -> ["x < 1"]'),
+        (("swarm.flock_size=8",), "swarm.flock_size: 16 -> 8"),
+        (("objective={python: 'model:other'}",), 'objective.python: "model:loss" -> "model:other"'),
+    ):
+        with pytest.raises(UsageError) as caught:
+            open_run(Request(resume=tmp_path / "run", overrides=overrides))
+        assert str(caught.value) == (
+            f"{tmp_path / 'run'} cannot be resumed with another config: {refused}; what may change is budget.*, "
+            "objective.time_limit, objective.retries, objective.on_failure, objective.penalty, objective.keep_scratch, "
+            "continuity.*, checkpoint.*, output.results_interval"
+        )
+    for overrides, message in (
+        ("objective.time_limit=-1", "--set objective.time_limit: is -1, must be above 0"),
+        ("objective.penalty=3", "--set objective.penalty: is 3.0, but has no effect with on_failure: skip"),
+        ("objective.time=3", "--set objective.time: is an unknown key"),
+    ):
+        with pytest.raises(ConfigError) as wrong:
+            open_run(Request(resume=tmp_path / "run", overrides=(overrides,)))
+        assert str(wrong.value).startswith(message) and "\n" not in str(wrong.value)
+    assert before == {name: (tmp_path / "run" / name).read_bytes() for name in before}
+
+
+def test_a_budget_below_what_is_done_is_refused_and_one_of_exactly_that_is_met(make_run: Any) -> None:
+    path = make_run(evaluations=9)
+    for request in ({"max_evaluations": 3}, {"overrides": ("budget.evaluations=3",)}):
+        with pytest.raises(UsageError) as caught:
+            open_run(Request(resume=path, **request))
+        assert str(caught.value) == f"budget.evaluations is 3, but {path} has 4 already: a budget can only grow"
+    opened = open_run(Request(resume=path, overrides=("budget.evaluations=4",)))
+    opened.close()
+    assert opened.notes[0].startswith("the run is over, all 4 evaluations")
+
+
+def test_an_edited_config_stays_as_it_is_when_a_setting_changes(make_run: Any) -> None:
+    path = make_run(evaluations=9)
+    file = path / "config.yaml"
+    edited = file.read_text().replace("evaluations: 9", "evaluations: 7")
+    file.write_text(edited)
+    opened = open_run(Request(resume=path, overrides=("budget.evaluations=20",)))
+    opened.close()
+    assert len(opened.warnings) == 1 and opened.warnings[0].endswith("changes; budget.evaluations: 9 -> 7")
+    assert file.read_text() == edited and opened.config.budget.evaluations == 20
 
 
 def test_checkpoints_that_are_torn_are_named_and_read_once(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,25 @@ def test_lives(run: Path) -> None:
     assert [(row[0], row[3], row[5], row[6]) for row in rows] == [(1, 4, None, 6), (2, 4, 0, 1)]
 
 
+def test_settings_that_changed_are_told_with_their_life(run: Path) -> None:
+    with RunFolder.open(run) as folder:
+        config = folder.config()
+        continuity = config.continuity.model_copy(update={"lost_after_s": 60.0})
+        folder.change_config(config.model_copy(update={"continuity": continuity}).placed(config.base_dir))
+    changes = ["life 3: continuity.lost_after: 30.0 -> 60.0"]
+    assert tables.lives(load(run).facts, load(run).rows).note == changes[0]
+    told = report_json(load(run))
+    assert (told["changes"], told["unlike_config_yaml"]) == (changes, [])
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("lost_after: 60.0", "lost_after: 50"))
+    assert report_json(load(run))["unlike_config_yaml"] == ["continuity.lost_after: 50.0 -> 60.0"]
+    (run / "config.yaml").write_text("budget: 5\n")
+    (problems,) = report_json(load(run))["unlike_config_yaml"]
+    assert f"{run / 'config.yaml'}:1:budget: is 5, must be a mapping of keys" in problems
+    (run / "config.yaml").unlink()
+    assert report_json(load(run))["unlike_config_yaml"] == []
+
+
 def test_text_report(run: Path) -> None:
     text = io.StringIO()
     write_report(load(run), text)

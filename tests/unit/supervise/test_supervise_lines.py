@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from osprey_mpi.cli.launch import split_arguments
+from osprey_mpi.config import load_config
 from osprey_mpi.errors import EnvironmentFault, UsageError
+from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.supervise import lines
 from osprey_mpi.supervise.leftovers import MARK, end_marked, marked
 from osprey_mpi.supervise.lines import Kind, Launcher, find_launcher, kind_of
@@ -105,10 +107,21 @@ def test_orders(tmp_path: Path) -> None:
     assert (spec.folder, spec.resume, spec.n_ranks) == (out, ("resume", str(out), "-q"), 3)
     with pytest.raises(UsageError, match="either CONFIG, to start a run, or --resume DIR"):
         spec_of(None, None, None, 3, overrides=(), options=(), overwrite=False)
-    with pytest.raises(UsageError, match="--set does not go with --resume"):
-        spec_of(None, out, None, 3, overrides=("a=1",), options=(), overwrite=False)
+    with pytest.raises(UsageError, match="--overwrite does not go with --resume: the run has its folder"):
+        spec_of(None, out, None, 3, overrides=(), options=(), overwrite=True)
     with pytest.raises(UsageError, match="does not exist"):
         spec_of(None, out, None, 3, overrides=(), options=(), overwrite=False)
+
+
+def test_what_is_set_on_a_resume_is_set_in_each_launch(tmp_path: Path) -> None:
+    """The first may be lost before the run has taken it over. What must not change is refused before any."""
+    config, out = tmp_path / "case.yaml", tmp_path / "out"
+    config.write_text(CONFIG)
+    RunFolder.create(out, load_config(config)).close()
+    spec = spec_of(None, out, None, 3, overrides=("continuity.cycle=2",), options=("-q",), overwrite=False)
+    assert spec.first == spec.resume == ("resume", str(out), "--set", "continuity.cycle=2", "-q")
+    with pytest.raises(UsageError, match="cannot be resumed with another config: seed: 0 -> 7; what may change is "):
+        spec_of(None, out, None, 3, overrides=("seed=7",), options=(), overwrite=False)
 
 
 def test_what_carries_the_mark_is_ended_and_nothing_else() -> None:
