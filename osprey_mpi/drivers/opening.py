@@ -160,8 +160,10 @@ def _other_than(config: Config, wanted: Config) -> list[str]:
 
 def _edits(path: Path, config: Config) -> list[str]:
     """Say what was edited in the run's copy of its config, which changes nothing."""
+    from osprey_mpi.storage.files import read_regular
+
     try:
-        if not config.source_text or path.read_bytes() == config.source_text.encode():
+        if not config.source_text or read_regular(path) == config.source_text.encode():
             return []
         changes = config.differences(load_config(path))
     except OSError:

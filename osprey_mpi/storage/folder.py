@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import socket
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
+from osprey_mpi.storage.facts import FORMAT_VERSION, digest, read_facts
 from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
 from osprey_mpi.storage.lock import LAUNCH, WAIT_S, FolderLock, describe, is_alive, is_held, read_holder
@@ -25,7 +25,6 @@ from osprey_mpi.storage.status import RunStatus, State, plain, read_status, writ
 if TYPE_CHECKING:
     from osprey_mpi.config import Config
 
-_FORMAT_VERSION = 1
 # Errors that tell of the place that was asked for, not of the machine.
 _NO_PLACE = frozenset(
     {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
@@ -90,13 +89,17 @@ class RunFolder:
         path = _existing(path)
         lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1), wait_s)
         try:
+            life = _newest_life(path) + 1  # again: another life may have come and gone meanwhile
             for name in (".", *FOLDERS):
                 (path / name).mkdir(exist_ok=True)
                 remove_temporary(path / name)
         except OSError as error:
             lock.release()
             raise storage_error(path, error) from error
-        return cls(path, _newest_life(path) + 1, lock)
+        except UsageError:
+            lock.release()
+            raise
+        return cls(path, life, lock)
 
     @classmethod
     def peek(cls, path: Path) -> Self:
@@ -138,20 +141,7 @@ class RunFolder:
     @property
     def run(self) -> dict[str, Any]:
         """Return run.json. Raises UsageError if it is damaged."""
-        try:
-            run = json.loads((self.path / "run.json").read_text("utf-8"))
-            if not isinstance(run, dict):
-                raise ValueError("it holds no mapping")
-            if run.pop("sha256", None) not in (None, _digest(run)):
-                raise ValueError("its checksum fails: it is damaged, or was edited (without its line sha256 it counts)")
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}; nothing was changed") from error
-        if run.get("format_version", 0) > _FORMAT_VERSION:
-            raise UsageError(
-                f"{self.path / 'run.json'} has format {run['format_version']}, this version reads up to "
-                f"{_FORMAT_VERSION}: update osprey-mpi"
-            )
-        return run
+        return read_facts(self.path)
 
     @property
     def started_unix_s(self) -> float:
@@ -213,7 +203,7 @@ class RunFolder:
         self._write_run(run)
 
     def _write_run(self, run: Mapping[str, Any]) -> None:
-        self.write_json("run.json", {**run, "sha256": _digest(run)})
+        self.write_json("run.json", {**run, "sha256": digest(run)})
 
     def drop_results(self) -> None:
         """Delete results.h5; all that is in it is in the segments."""
@@ -267,11 +257,6 @@ class RunFolder:
         return describe(self.last_holder)
 
 
-def _digest(run: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what run.json says, however it is laid out."""
-    return hashlib.sha256(json.dumps(plain(run), sort_keys=True).encode()).hexdigest()
-
-
 def _holder(life: int) -> dict[str, Any]:
     launch = os.environ.get(LAUNCH, "")
     return {
@@ -282,7 +267,7 @@ def _holder(life: int) -> dict[str, Any]:
 def _new_run(config: Config) -> dict[str, Any]:
     return {
         "format": "osprey-mpi run",
-        "format_version": _FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         "name": config.name,
         "started_unix_s": time.time(),
         "config": json.loads(config.to_json()),
@@ -311,11 +296,10 @@ def _existing(path: Path) -> Path:
 
 
 def _newest_life(path: Path) -> int:
-    """Return the newest life that left a trace anywhere in the folder."""
-    lives = [life for life, _, _ in segments_of(path / "results")]
+    """Return the newest life that left a trace anywhere in the folder. Raises UsageError for a damaged run.json."""
+    lives = [int(life["life"]) for life in read_facts(path)["lives"]]
+    lives += [life for life, _, _ in segments_of(path / "results")]
     status = read_status(path)
     if status is not None:
         lives.append(status.life)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `run` says what is wrong with it
-        lives += [int(life["life"]) for life in json.loads((path / "run.json").read_text("utf-8"))["lives"]]
     return max(lives, default=0)

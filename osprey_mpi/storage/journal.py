@@ -28,7 +28,7 @@ from typing import Any
 
 import h5py
 
-from osprey_mpi.storage.files import read_all, storage_error, write_all
+from osprey_mpi.storage.files import read_all, read_regular, storage_error, write_all
 
 LIBVER = ("earliest", "v110")  # readable by HDF5 1.10 and later, and by what a killed writer leaves
 
@@ -270,8 +270,7 @@ def read_image(path: Path) -> bytes:
 
 
 def _patched(path: Path, transaction: Transaction | None) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        image = read_all(file.fileno())
+    image = read_regular(path)
     if transaction is None:
         return image
     patched = bytearray(image)
@@ -283,7 +282,6 @@ def _patched(path: Path, transaction: Transaction | None) -> bytes:
 
 def _journal_of(path: Path) -> bytes:
     try:
-        with journal_path(path).open("rb", buffering=0) as file:
-            return read_all(file.fileno())
+        return read_regular(journal_path(path))
     except FileNotFoundError:
         return b""

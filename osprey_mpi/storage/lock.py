@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, FolderInUse, UsageError
-from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all
+from osprey_mpi.storage.files import LOCK_HINT, parse_json, read_regular, storage_error, write_all
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, 524)
 LAUNCH = "OSPREY_LAUNCH"  # the environment variable by which `osprey launch` marks all that it starts
@@ -111,10 +111,10 @@ def _go_without(path: Path, error: OSError) -> None:
 def read_holder(path: Path) -> dict[str, Any]:
     """Return what the last holder wrote into the lock: host, pid, life, started_unix_s; empty if nothing."""
     try:
-        holder = json.loads(path.read_text("utf-8"))
+        holder = parse_json(read_regular(path))
     except (OSError, ValueError):
         return {}
-    return holder if isinstance(holder, dict) else {}
+    return holder if isinstance(holder, dict) and isinstance(holder.get("life", 0), int) else {}
 
 
 def describe(holder: Mapping[str, Any]) -> str:
@@ -140,7 +140,7 @@ def is_alive(holder: Mapping[str, Any]) -> bool:
 def is_held(path: Path) -> bool | None:
     """Tell whether a process has the lock; None if this filesystem cannot say."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError:

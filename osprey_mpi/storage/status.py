@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from osprey_mpi.storage.files import write_atomic
+from pydantic import TypeAdapter
+
+from osprey_mpi.storage.files import read_regular, write_atomic
 
 _NAME = "status.json"
 
@@ -88,16 +90,6 @@ class RunStatus:
         assert isinstance(mapping, dict)
         return mapping
 
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the status in a status.json; keys of other versions are ignored."""
-        known = {name: mapping[name] for name in (f.name for f in dataclasses.fields(cls)) if name in mapping}
-        known["state"] = State(known["state"])
-        if known.get("best") is not None:
-            best = known["best"]
-            known["best"] = Best(best["cost"], best["violation"], best["parameters"], best["id"])
-        return cls(**known)
-
 
 def idle_share(busy_s: float, available_s: float) -> float | None:
     """Return which part of their time evaluating ranks had nothing to evaluate; None where they had no time.
@@ -127,8 +119,11 @@ def write_status(folder: Path, status: RunStatus) -> None:
 
 
 def read_status(folder: Path) -> RunStatus | None:
-    """Return the status of the run in `folder`, or None where there is none that can be read."""
+    """Return the status of the run in `folder`, or None where there is none that can be read.
+
+    Keys of other versions are ignored.
+    """
     try:
-        return RunStatus.from_mapping(json.loads((folder / _NAME).read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+        return TypeAdapter(RunStatus).validate_json(read_regular(folder / _NAME), strict=True)
+    except (OSError, ValueError):  # pydantic's ValidationError is a ValueError
         return None

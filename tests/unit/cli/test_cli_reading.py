@@ -272,3 +272,12 @@ def test_a_reason_of_several_lines_is_one_line_of_csv(osprey: Any, run: Path) ->
         segment.append(record, np.zeros((1, 30)), None, reasons_of({4: "E: a\n  File b\r\nend"}, record))
     done = osprey("export", run)
     assert len(done.stdout.split("\n")) == 1 + 5 + 1 and "E: a\\n  File b\\nend" in done.stdout
+
+
+@pytest.mark.parametrize("content", ["{}", "[" * 100_000, '{"name": "shown", "lives": null}'])
+def test_a_run_json_that_is_none_is_a_sentence_of_every_verb(osprey: Any, run: Path, content: str) -> None:
+    (run / "run.json").write_text(content)
+    for verb in ("status", "report", "export", "resume"):
+        done = osprey(verb, run)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"osprey: {run / 'run.json'} cannot be read: ")

@@ -203,7 +203,8 @@ def test_a_damaged_run_json_is_a_sentence(tmp_path: Path, config: Config) -> Non
     whole = file.read_text()
     edited = whole.replace('"evaluations": 100', '"evaluations": 900')
     assert edited != whole
-    cases = {"{": "Expecting", "[]": "it holds no mapping", edited: "its checksum fails", whole[:-9]: "Unterminated"}
+    torn = r"it is no JSON \(line \d+, column \d+\)"
+    cases = {"{": torn, "[]": "it holds no mapping", edited: "its checksum fails", whole[:-9]: torn}
     for text, why in cases.items():
         file.write_text(text)
         with pytest.raises(UsageError, match=rf"run\.json cannot be read: .*{why}.*; nothing was changed"):
