@@ -51,11 +51,11 @@ class Desk:
         on_result: Callable[[RunResult], None], on_warning: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.folder, self.config, self.space, self.root, self.log = folder, config, space, root, log
-        self.segment = Segment(folder.segment_path(EPOCH), space.columns, folder.life, EPOCH)
+        self._started_unix_s = folder.started_unix_s
+        self.segment = Segment(folder.segment_path(EPOCH), space.columns, folder.life, EPOCH, self._started_unix_s)
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
         self._wall_before_s, self._began = wall_before_s, time.monotonic()
-        self._started_unix_s = folder.started_unix_s
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = (root.tally.n_evaluations, dict(root.tally.counts), root.tally.best)
         self._busy_s, self._first_s, self._last_s, self._is_whole = 0.0, np.inf, -np.inf, True
@@ -121,7 +121,7 @@ class Desk:
 
     def write_checkpoint(self, action: WriteCheckpoint) -> None:
         """Write a checkpoint; without one the run goes on, and says so."""
-        meta = {**action.meta, "life": self.folder.life}
+        meta = {**action.meta, "life": self.folder.life, "run_unix_s": self._started_unix_s}
         try:
             self.folder.refuse_taken()
             write_checkpoint(self.folder.path, action.groups, meta, self.config.checkpoint.keep)

@@ -84,7 +84,8 @@ class Opened:
         rows = rescue(held, self.tally, self.attempts, space.n_columns)
         if not rows or self.folder is None:
             return
-        Segment(self.folder.segment_path(RESCUED), space.columns, self.folder.life, RESCUED).append(*rows.batch())
+        path, began = self.folder.segment_path(RESCUED), self.folder.started_unix_s
+        Segment(path, space.columns, self.folder.life, RESCUED, began).append(*rows.batch())
         if self.tally.best.id >= 0:
             best = self.tally.best
             self.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
@@ -193,7 +194,7 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     best = opened.tally.best
     if best.id >= 0:
         opened.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
-    checkpoint, notes = load_checkpoint(folder.path)
+    checkpoint, notes = load_checkpoint(folder.path, folder.started_unix_s)
     opened.warnings += notes
     if checkpoint is None:
         opened.notes.append("no checkpoint to go on from: the search starts afresh, what was evaluated counts")

@@ -82,21 +82,27 @@ class Checkpoint:
     path: Path
 
 
-def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that verifies, None where none does, and why each newer one was skipped."""
+def load_checkpoint(folder: Path, run_unix_s: float = 0.0) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that verifies, None where none does, and why each newer one was skipped.
+
+    run_unix_s: when the run first started; a checkpoint whose meta says another `run_unix_s` is skipped. 0: take all.
+    """
     notes: list[str] = []
     for path in checkpoint_paths(folder):
-        loaded = _verified(path)
+        loaded = _verified(path, run_unix_s)
         if isinstance(loaded, Checkpoint):
             return loaded, notes
         notes.append(loaded)
     return None, notes
 
 
-def _verified(path: Path) -> Checkpoint | str:
+def _verified(path: Path, run_unix_s: float) -> Checkpoint | str:
     """Return a checkpoint, or the sentence that says why it is none."""
     try:
-        return Checkpoint(*_load(read_regular(path)), path)
+        checkpoint = Checkpoint(*_load(read_regular(path)), path)
+        if run_unix_s and checkpoint.meta.get("run_unix_s", run_unix_s) != run_unix_s:
+            raise ValueError("it is of another run")
+        return checkpoint
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         return f"{path} is skipped: {error}"
 

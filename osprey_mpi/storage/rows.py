@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import BLOCK, NO_ROW, RECORD, Status
+from osprey_mpi.errors import UsageError
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage import ranges as rg
+from osprey_mpi.storage.facts import read_facts
 from osprey_mpi.storage.reading import read_segments
 from osprey_mpi.storage.schema import SegmentData
 
@@ -73,7 +75,11 @@ class Rows:
 
 def read_run(path: Path) -> Rows:
     """Merge all segments in the run folder `path`; damaged ones give what is readable, see `Rows.notes`."""
-    return merge(read_segments(Path(path) / "results"))
+    try:
+        facts = read_facts(path)
+    except UsageError:  # who reads the rows alone needs no run.json
+        facts = {}
+    return merge(read_segments(Path(path) / "results", facts.get("started_unix_s", 0.0)))
 
 
 def merge(segments: Iterable[SegmentData]) -> Rows:

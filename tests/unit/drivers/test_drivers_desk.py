@@ -31,8 +31,10 @@ from osprey_mpi.report import tables
 from osprey_mpi.report.load import load
 from osprey_mpi.report.render import head, report_json, status_lines
 from osprey_mpi.search.space import Space
+from osprey_mpi.storage.checkpoint import load_checkpoint
 from osprey_mpi.storage.files import storage_error
 from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.owner import Owner, owner_of
 from osprey_mpi.storage.reading import read_segment
 from osprey_mpi.storage.status import read_status
 
@@ -353,6 +355,14 @@ def test_of_a_run_whose_folder_is_removed_the_result_is_left(office: Office) -> 
     (warning,) = office.warnings
     assert warning == f"{office.folder.path} was removed while the run went on: this result is all that is left of it"
     assert [result.exit_code for result in office.results] == [4] and not office.folder.path.exists()
+
+
+def test_all_that_is_written_names_its_run(office: Office) -> None:
+    office.desk.write_checkpoint(WriteCheckpoint({}, {}))
+    began = office.folder.started_unix_s
+    checkpoint, _ = load_checkpoint(office.folder.path, began)
+    assert checkpoint is not None and load_checkpoint(office.folder.path, began + 1.0)[0] is None
+    assert owner_of(office.desk.segment.path.read_bytes()) == Owner(began, 1, 1)
 
 
 def test_a_run_that_another_launch_has_taken_over_is_left_to_it(
