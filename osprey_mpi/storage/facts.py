@@ -38,6 +38,12 @@ class _Life(_Part):
     started_unix_s: _Time
     ended_unix_s: _Time | None = None
     exit_code: _Number | None = None
+    reason: str = ""
+    n_evaluations: Annotated[int, Field(ge=0)] | None = None
+    segments: list[str] | None = None
+    host: str = ""
+    pid: int = 0
+    fault_tolerance: str = "none"
     hosts: list[str] = []
     argv: list[str] = []
     devices: list[_Device] = []

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +20,8 @@ from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
 from osprey_mpi.storage.lock import LAUNCH, WAIT_S, FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
-from osprey_mpi.storage.status import RunStatus, State, plain, read_status, write_status
+from osprey_mpi.storage.remains import names_of, note_remains
+from osprey_mpi.storage.status import RunStatus, State, as_of, plain, read_status, write_status
 
 if TYPE_CHECKING:
     from osprey_mpi.config import Config
@@ -133,10 +134,12 @@ class RunFolder:
         """Return the segment of this life's epoch."""
         return self.path / "results" / segment_name(self.life, epoch)
 
-    @property
-    def is_there(self) -> bool:
-        """Tell whether the folder is still that of a run: another program may have removed it."""
-        return (self.path / "run.json").is_file()
+    def removed(self, segments: Iterable[Path]) -> Path | None:
+        """Return what another program has removed of a run that goes on: its folder, that of its results, a segment."""
+        if not (self.path / "run.json").is_file():
+            return self.path
+        gone = next((path for path in segments if not path.is_file()), None)
+        return gone if gone is None or gone.parent.is_dir() else gone.parent
 
     @property
     def run(self) -> dict[str, Any]:
@@ -179,6 +182,7 @@ class RunFolder:
         self.drop_results()
         run = self.run
         base_dir = run.get("base_dir")
+        note_remains(self.path, run["lives"], read_status(self.path))
         life = {
             "life": self.life,
             "started_unix_s": time.time(),
@@ -191,15 +195,16 @@ class RunFolder:
             "devices": [dict(device) for device in devices],
             **collect(Path(base_dir) if base_dir else None),
         }
-        run["lives"] = [old for old in run.get("lives", []) if old["life"] != self.life] + [life]
+        run["lives"] = [old for old in run["lives"] if old["life"] != self.life] + [life]
         self._write_run(run)
 
-    def end_life(self, exit_code: int) -> None:
-        """Record in run.json when and how this life ended."""
+    def end_life(self, exit_code: int, reason: str = "", n_evaluations: int | None = None) -> None:
+        """Record in run.json when and how this life ended, and what it leaves. n_evaluations: of all lives."""
         run = self.run
-        for life in run.get("lives", []):
+        for life in run["lives"]:
             if life["life"] == self.life:
-                life["ended_unix_s"], life["exit_code"] = time.time(), int(exit_code)
+                life["ended_unix_s"], life["exit_code"], life["reason"] = time.time(), int(exit_code), reason
+                life["n_evaluations"], life["segments"] = n_evaluations, names_of(self.path, self.life)
         self._write_run(run)
 
     def _write_run(self, run: Mapping[str, Any]) -> None:
@@ -227,12 +232,16 @@ class RunFolder:
         write_status(self.path, status)
 
     def observe(self, now_unix_s: float | None = None) -> tuple[RunStatus | None, State]:
-        """Return the last written status and the state as seen from outside; takes no lock that lasts.
+        """Return the last status and the state as seen from outside; takes no lock that lasts.
 
-        A run that says it is active is INTERRUPTED when its lock is free: its processes are gone.
+        Where nobody has the run any more and run.json tells of a later moment than status.json, that counts. A run that
+        says it is active is INTERRUPTED when its lock is free: its processes are gone.
         """
         status = read_status(self.path)
         holder, held = self.last_holder, self.is_held()
+        newest = max(self.run["lives"], key=lambda life: int(life["life"]), default=None)
+        if newest is not None and not held:
+            status = as_of(status, newest)
         if status is None or (held and int(holder.get("life", 0)) > status.life):
             return status, State.STARTING if held else State.INTERRUPTED
         if held or not status.state.is_active:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from osprey_mpi.errors import ExitCode
 from osprey_mpi.storage.files import read_regular, write_atomic
 
 _NAME = "status.json"
@@ -33,6 +34,12 @@ class State(StrEnum):
     def is_active(self) -> bool:
         """Tell whether a process should be alive in this state."""
         return self in (State.STARTING, State.RUNNING, State.STOPPING)
+
+
+# What a life's exit code says of its run; a run that is done ends with ENVIRONMENT where a file of it is missing.
+_ENDS: dict[int, State] = {
+    ExitCode.DONE: State.DONE, ExitCode.ENVIRONMENT: State.DONE, ExitCode.NO_RESULT: State.FAILED
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +67,8 @@ class RunStatus:
     """Hold one status of a run.
 
     exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. budget: the limits of the
-    config that are set. wall_s: over all lives. idle_share: of this life, None before the first evaluation.
-    fault_tolerance: "ulfm" or "none".
+    config that are set. wall_s: over all lives. idle_share: of this life, None before the first evaluation. n_flocks: 0
+    where it is not known. fault_tolerance: "ulfm" or "none".
     """
 
     state: State
@@ -89,6 +96,29 @@ class RunStatus:
         mapping = plain(dataclasses.asdict(self))
         assert isinstance(mapping, dict)
         return mapping
+
+
+def as_of(status: RunStatus | None, life: Mapping[str, Any]) -> RunStatus | None:
+    """Return the status as the newest life's record in run.json has it, where status.json could not be written since.
+
+    None where that life has neither written one nor ended.
+    """
+    number, ended_unix_s = life["life"], life.get("ended_unix_s")
+    if status is None and ended_unix_s is None:
+        return None
+    if status is not None and (status.life, status.updated_unix_s) >= (number, ended_unix_s or 0.0):
+        return status
+    if status is None or status.life != number:
+        facts = {name: life[name] for name in ("n_ranks", "host", "pid", "fault_tolerance") if name in life}
+        wall_s, began = (0.0, 0.0) if status is None else (status.wall_s, status.started_unix_s)
+        status = RunStatus(State.STARTING, life=number, n_flocks=0, wall_s=wall_s, started_unix_s=began, **facts)
+    if ended_unix_s is None:
+        return dataclasses.replace(status, updated_unix_s=life["started_unix_s"])
+    code = int(life["exit_code"] or 0)
+    return dataclasses.replace(
+        status, state=_ENDS.get(code, State.STOPPED), exit_code=code, reason=life.get("reason", status.reason),
+        n_evaluations=life.get("n_evaluations") or status.n_evaluations, updated_unix_s=ended_unix_s,
+    )  # fmt: skip
 
 
 def idle_share(busy_s: float, available_s: float) -> float | None:

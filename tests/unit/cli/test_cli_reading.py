@@ -223,6 +223,25 @@ def test_status_of_a_running_a_killed_and_a_finished_run(osprey: Any, run: Path)
     assert "state: done" in done.stdout and "exit code: 0" in done.stdout
 
 
+def test_status_says_what_is_damaged_and_what_is_gone(osprey: Any, run: Path) -> None:
+    write_status(run, status(State.RUNNING))
+    assert json.loads(osprey("status", run, "--format", "json").stdout)["notes"] == []
+    segment = run / "results" / "life-0001-epoch-0001.h5"
+    segment.write_bytes(b"")
+    note, missing = json.loads(osprey("status", run, "--format", "json").stdout)["notes"]
+    assert note.startswith(f"{segment} cannot be read, its evaluations are left out: ")
+    assert missing == "3 of 3 evaluations that were on disk are missing"
+    segment.unlink()
+    gone = f"{segment} is gone, and with it what life 1 had written to it"
+    assert osprey("status", run).stdout.endswith(f"note: {gone}\nnote: {missing}\n")
+    assert f"note: {gone}\n" in osprey("report", run).stdout
+    assert f"osprey: {gone}\n" in osprey("export", run).stderr
+    with (run / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert json.loads(osprey("status", run, "--format", "json").stdout)["notes"] == [gone], "while it runs, too"
+    assert gone in osprey("resume", run).stderr
+
+
 def test_status_before_the_first_status(osprey: Any, run: Path) -> None:
     done = osprey("status", run)
     assert done.returncode == 0 and "no status has been written yet" in done.stdout

@@ -124,7 +124,7 @@ def test_checkpoints_that_are_torn_are_named_and_read_once(make_run: Any, monkey
     for name in ("checkpoint.h5", "checkpoint-1.h5"):
         (path / name).write_bytes(name.encode())
     verify = checkpoint._verified
-    monkeypatch.setattr(checkpoint, "_verified", lambda file: [read.append(file.name), verify(file)][1])
+    monkeypatch.setattr(checkpoint, "_verified", lambda file, run: [read.append(file.name), verify(file, run)][1])
     opened = open_run(Request(resume=path))
     opened.close()
     torn = "is skipped: its first 512 bytes are damaged"
