@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,27 +82,28 @@ class Checkpoint:
     path: Path
 
 
-def load_checkpoint(folder: Path, run_unix_s: float = 0.0) -> tuple[Checkpoint | None, list[str]]:
+def load_checkpoint(
+    folder: Path, objection: Callable[[Checkpoint], str] = lambda checkpoint: ""
+) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint that verifies, None where none does, and why each newer one was skipped.
 
-    run_unix_s: when the run first started; a checkpoint whose meta says another `run_unix_s` is skipped. 0: take all.
+    objection: says why a whole one is not for this run; '' if it is.
     """
     notes: list[str] = []
     for path in checkpoint_paths(folder):
-        loaded = _verified(path, run_unix_s)
+        loaded = _verified(path)
+        if isinstance(loaded, Checkpoint) and (reason := objection(loaded)):
+            loaded = f"{path} is skipped: {reason}"
         if isinstance(loaded, Checkpoint):
             return loaded, notes
         notes.append(loaded)
     return None, notes
 
 
-def _verified(path: Path, run_unix_s: float) -> Checkpoint | str:
+def _verified(path: Path) -> Checkpoint | str:
     """Return a checkpoint, or the sentence that says why it is none."""
     try:
-        checkpoint = Checkpoint(*_load(read_regular(path)), path)
-        if run_unix_s and checkpoint.meta.get("run_unix_s", run_unix_s) != run_unix_s:
-            raise ValueError("it is of another run")
-        return checkpoint
+        return Checkpoint(*_load(read_regular(path)), path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         return f"{path} is skipped: {error}"
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osprey_mpi.storage.checkpoint import load_checkpoint, write_checkpoint
 from osprey_mpi.storage.journal import JournaledFile, Transaction, journal_path
 from osprey_mpi.storage.owner import Owner, owner_of
 from osprey_mpi.storage.reading import read_segment
@@ -66,9 +65,6 @@ def test_files_of_older_versions_say_nothing_of_their_run(tmp_path: Path, segmen
     JournaledFile(old).update(lambda file: file.attrs.modify("step", file.attrs["step"]))
     data = read_segment(old, 2, 3, MINE)
     assert (len(data.records), data.notes) == (2, ())
-    write_checkpoint(tmp_path, {}, {"n": 1})
-    checkpoint, notes = load_checkpoint(tmp_path, MINE)
-    assert checkpoint is not None and notes == []
 
 
 def test_a_damaged_head_costs_no_row(segments: tuple[Path, Path]) -> None:
@@ -79,14 +75,6 @@ def test_a_damaged_head_costs_no_row(segments: tuple[Path, Path]) -> None:
         flipped[index] ^= 16
         mine.write_bytes(flipped)
         assert (len(read_segment(mine, 1, 1, MINE).records), read_segment(mine, 1, 1, MINE).notes) == (10, ()), index
-
-
-def test_a_checkpoint_of_another_run_is_skipped(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, {}, {"n": 1, "run_unix_s": MINE})
-    path = write_checkpoint(tmp_path, {}, {"n": 2, "run_unix_s": OTHER})
-    checkpoint, notes = load_checkpoint(tmp_path, MINE)
-    assert checkpoint is not None and checkpoint.meta["n"] == 1
-    assert notes == [f"{path} is skipped: it is of another run"]
 
 
 def test_the_head_keeps_every_bit_of_the_time() -> None:
