@@ -32,6 +32,7 @@ from osprey_mpi.search.space import Space
 from osprey_mpi.storage.checkpoint import write_checkpoint
 from osprey_mpi.storage.files import is_full
 from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.reading import segments_of
 from osprey_mpi.storage.results import write_results
 from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.segment import Segment
@@ -54,11 +55,12 @@ class Desk:
     ) -> None:  # fmt: skip
         self._wall_before_s, self._began = wall_before_s, time.monotonic()  # before a segment is made, which takes time
         self.folder, self.config, self.space, self.root, self.log = folder, config, space, root, log
-        self.segment = Segment(folder.segment_path(EPOCH), space.columns, folder.life, EPOCH)
+        self._started_unix_s = folder.started_unix_s
+        self.segment = Segment(folder.segment_path(EPOCH), space.columns, folder.life, EPOCH, self._started_unix_s)
+        self._segments = [path for _, _, path in segments_of(folder.path / "results") if path.is_file()]
         self._n_ranks, self._n_workers, self._n_flocks = n_ranks, n_workers, n_flocks
         self._fault_tolerance = fault_tolerance
         self._ended: float | None = None  # when the life did: what comes after, such as results.h5, counts nowhere
-        self._started_unix_s = folder.started_unix_s
         self._on_status, self._on_result, self._on_warning = on_status, on_result, on_warning
         self._durable = _seen(root.tally)
         self._busy_s, self._first_s, self._last_s, self._is_whole = 0.0, np.inf, -np.inf, True
@@ -123,7 +125,7 @@ class Desk:
 
     def write_checkpoint(self, action: WriteCheckpoint) -> None:
         """Write a checkpoint; without one the run goes on, and says so."""
-        meta = {**action.meta, "life": self.folder.life}
+        meta = {**action.meta, "life": self.folder.life, "run_unix_s": self._started_unix_s}
         try:
             self.folder.refuse_taken()
             write_checkpoint(self.folder.path, action.groups, meta, self.config.checkpoint.keep)
@@ -155,7 +157,7 @@ class Desk:
             self._heal("status.json")
         except StorageError as error:
             if self._ail("status.json"):
-                self.log.warning("%s", error)
+                self._say(str(error))
         self._on_status(status)
 
     def status(self, action: WriteStatus) -> RunStatus:
@@ -197,10 +199,10 @@ class Desk:
         """Merge the segments into results.h5.
 
         A run that is done has another exit code without it. One that stopped has not: a resume makes it, unless the
-        folder itself is gone, or another's.
+        folder itself or a part of its results is gone, or another's.
         """
-        if not self.folder.is_there:
-            text = f"{self.folder.path} was removed while the run went on: this result is all that is left of it"
+        if (gone := self.folder.removed(self._segments)) is not None:
+            text = f"{gone} was removed while the run went on: this result is all that is left of it"
             return self._conclude_without(text)
         try:
             self.folder.refuse_taken()
@@ -217,11 +219,16 @@ class Desk:
 
     def _end(self, exit_code: int) -> None:
         self._exit_code, self._ended = int(exit_code), time.monotonic()
-        self._try("the end of this life was not noted", lambda: self.folder.end_life(exit_code))
+        detail = self.root.detail
+        self._try(
+            "the end of this life was not noted",
+            lambda: self.folder.end_life(exit_code, detail, self.status(WriteStatus("done")).n_evaluations),
+        )
 
     def _conclude_without(self, text: str) -> Concluded:
         """Touch no file."""
         self._say(text)
+        self._ailing.add("status.json")  # that it cannot be written either goes without saying
         self._n_counted = self._n_written  # there is nothing to count anew
         self._exit_code, self._has_files = int(ExitCode.ENVIRONMENT), False
         return Concluded(self._exit_code)

@@ -29,6 +29,7 @@ from osprey_mpi.search.space import Space
 
 if TYPE_CHECKING:
     from osprey_mpi.drivers.request import Request
+    from osprey_mpi.storage.checkpoint import Checkpoint
     from osprey_mpi.storage.folder import RunFolder
     from osprey_mpi.storage.rows import Rows
 
@@ -88,7 +89,8 @@ class Opened:
         rows = rescue(held, self.tally, self.attempts, space.n_columns)
         if not rows or self.folder is None:
             return
-        Segment(self.folder.segment_path(RESCUED), space.columns, self.folder.life, RESCUED).append(*rows.batch())
+        path, began = self.folder.segment_path(RESCUED), self.folder.started_unix_s
+        Segment(path, space.columns, self.folder.life, RESCUED, began).append(*rows.batch())
         if self.tally.best.id >= 0:
             best = self.tally.best
             self.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
@@ -195,7 +197,7 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     best = opened.tally.best
     if best.id >= 0:
         opened.best = Best(best.cost, best.violation, best.id, space.encode(best.values[None, :])[0])
-    checkpoint, notes = load_checkpoint(folder.path)
+    checkpoint, notes = load_checkpoint(folder.path, lambda found: misfit(found, folder.started_unix_s, space))
     opened.warnings += notes
     if checkpoint is None:
         opened.notes.append("no checkpoint to go on from: the search starts afresh, what was evaluated counts")
@@ -212,6 +214,16 @@ def _read_back(folder: RunFolder, config: Config, request: Request) -> Opened:
     elif is_over:
         opened.notes = [is_over]
     return opened
+
+
+def misfit(checkpoint: Checkpoint, run_unix_s: float, space: Space) -> str:
+    """Say why a checkpoint is not of this run; '' if it may be: one of an older version does not name its run."""
+    if checkpoint.meta.get("run_unix_s", run_unix_s) != run_unix_s:
+        return "it is of another run"
+    positions = [arrays["start_positions"] for arrays in checkpoint.groups.values() if "start_positions" in arrays]
+    if any(found.shape[1:] != (space.n_dims,) for found in positions):
+        return "it is of a run with other parameters"
+    return ""
 
 
 def budget_of(config: Config) -> BudgetRule:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from osprey_mpi.continuity.records import Status
-from osprey_mpi.report.load import Run, typed
+from osprey_mpi.report.load import Run, is_active, typed
 from osprey_mpi.search.streams import evaluation_seeds
 from osprey_mpi.storage.status import plain
 
@@ -62,7 +62,7 @@ def json_parts(run: Run) -> Iterator[str]:
         lines: list[str] = []
         for row in range(len(fields["id"])):
             item = {name: values[row] for name, values in fields.items()}
-            item["parameters"] = {name: values[row] for name, values in parameters.items() if _is_active(values[row])}
+            item["parameters"] = {name: values[row] for name, values in parameters.items() if is_active(values[row])}
             lines.append(separator + _json(item))
             separator = ",\n"
         yield "".join(lines)
@@ -77,10 +77,6 @@ def _parts(run: Run) -> Iterator[tuple[dict[str, list[Any]], dict[str, list[Any]
         fields["seed"] = evaluation_seeds(run.seed, records["id"]).tolist()
         fields["reason"] = [run.rows.reasons.get(id) for id in fields["id"]]
         yield fields, typed(run.rows, start, start + _PART)
-
-
-def _is_active(value: Any) -> bool:
-    return value is not None and not (isinstance(value, list) and all(item is None for item in value))
 
 
 def _csv_row(row: tuple[Any, ...]) -> list[Any]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from osprey_mpi.continuity.records import Status
 from osprey_mpi.search.columns import Choice, choice_table
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.rows import Rows, read_run
-from osprey_mpi.storage.status import RunStatus, State
+from osprey_mpi.storage.status import Best, RunStatus, State
 from osprey_mpi.storage.variables import parameters_of
 
 
@@ -52,6 +53,26 @@ class Run:
             "parameters": {name: column[0] for name, column in typed(self.rows, index, index + 1).items()},
         }
 
+    @property
+    def standing(self) -> RunStatus | None:
+        """Return the last status with what is on disk of a run that nobody writes any more.
+
+        The rows tell more than the last status: all that was written, and of what was lost or cancelled only what was
+        not done again, as `report` and `export` have it.
+        """
+        best, index = self.best, self.rows.best_index
+        if self.status is None:
+            return None
+        n_infeasible, n_not_called = self.violations
+        status = replace(
+            self.status, n_evaluations=self.rows.n_evaluations, counts=self.rows.counts, n_infeasible=n_infeasible,
+            n_not_called=n_not_called,
+        )  # fmt: skip
+        if best is None or index is None or self.rows.records["status"][index] != Status.OK:
+            return status
+        active = {name: value for name, value in best["parameters"].items() if is_active(value)}
+        return replace(status, best=Best(best["cost"], best["violation"], active, best["id"]))
+
 
 def load(path: Path) -> Run:
     """Read the run in `path`. Raises UsageError if it is none."""
@@ -81,6 +102,11 @@ def typed(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list
             [list(items) for items in zip(*columns, strict=True)] if parameter.is_array else columns[0]
         )
     return result
+
+
+def is_active(value: Any) -> bool:
+    """Tell whether a parameter was there in an evaluation."""
+    return value is not None and not (isinstance(value, list) and all(item is None for item in value))
 
 
 def _typed_column(column: Any, is_integer: bool, choices: tuple[Choice, ...] | None) -> list[Any]:

@@ -182,14 +182,18 @@ def ranks_line(status: RunStatus) -> str:
     """Return the ranks of the newest life and which part of their time they had nothing to evaluate."""
     life = f" in life {status.life}" if status.life > 1 else ""
     idle = "" if status.idle_share is None else f", {status.idle_share:.1%} idle{life}"
-    return f"ranks: {status.n_ranks} in {counted(status.n_flocks, 'flock')}{idle}"
+    flocks = f" in {counted(status.n_flocks, 'flock')}" if status.n_flocks else ""
+    return f"ranks: {status.n_ranks}{flocks}{idle}"
 
 
-def status_lines(name: str, path: Any, status: RunStatus | None, state: State, now_unix_s: float) -> list[str]:
+def status_lines(
+    name: str, path: Any, status: RunStatus | None, state: State, now_unix_s: float, notes: Sequence[str] = ()
+) -> list[str]:
     """Return what `status` prints as text."""
     lines = [f"{name} in {path}", f"state: {INTERRUPTED if state is State.INTERRUPTED else state}"]
+    said = [f"note: {note}" for note in notes]
     if status is None:
-        return [*lines, "no status has been written yet"]
+        return [*lines, "no status has been written yet", *said]
     if status.reason:
         lines.append(f"reason: {status.reason}")
     if status.exit_code is not None:
@@ -206,4 +210,4 @@ def status_lines(name: str, path: Any, status: RunStatus | None, state: State, n
     lines.append(f"life: {status.life}, epoch: {status.epoch}, running time: {status.wall_s:.1f} s")
     lines.append(f"host: {status.host}, process {status.pid}, fault tolerance: {status.fault_tolerance}")
     lines.append(f"written {max(0.0, now_unix_s - status.updated_unix_s):.1f} s ago")
-    return lines
+    return lines + said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,16 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from osprey_mpi.storage.files import discard, replace, storage_error, sync_folder, temporary, write_synced
+from osprey_mpi.storage.files import (
+    discard,
+    parse_json,
+    read_regular,
+    replace,
+    storage_error,
+    sync_folder,
+    temporary,
+    write_synced,
+)
 from osprey_mpi.storage.journal import LIBVER
 
 FORMAT_VERSION = 1
@@ -73,11 +82,18 @@ class Checkpoint:
     path: Path
 
 
-def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that verifies, None where none does, and why each newer one was skipped."""
+def load_checkpoint(
+    folder: Path, objection: Callable[[Checkpoint], str] = lambda checkpoint: ""
+) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that verifies, None where none does, and why each newer one was skipped.
+
+    objection: says why a whole one is not for this run; '' if it is.
+    """
     notes: list[str] = []
     for path in checkpoint_paths(folder):
         loaded = _verified(path)
+        if isinstance(loaded, Checkpoint) and (reason := objection(loaded)):
+            loaded = f"{path} is skipped: {reason}"
         if isinstance(loaded, Checkpoint):
             return loaded, notes
         notes.append(loaded)
@@ -87,7 +103,7 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 def _verified(path: Path) -> Checkpoint | str:
     """Return a checkpoint, or the sentence that says why it is none."""
     try:
-        return Checkpoint(*_load(path.read_bytes()), path)
+        return Checkpoint(*_load(read_regular(path)), path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         return f"{path} is skipped: {error}"
 
@@ -112,7 +128,7 @@ def _image(groups: Mapping[str, Mapping[str, NDArray[Any]]], meta: Mapping[str, 
 
 def _load(data: bytes) -> tuple[Groups, Meta]:
     try:
-        head = json.loads(data[:_USER_BLOCK].rstrip(b"\0"))
+        head = parse_json(data[:_USER_BLOCK].rstrip(b"\0"))
         magic, version, digest = head["format"], head["format_version"], head["sha256"]
     except (ValueError, KeyError, TypeError):
         raise ValueError("its first 512 bytes are damaged") from None
@@ -123,7 +139,7 @@ def _load(data: bytes) -> tuple[Groups, Meta]:
     if hashlib.sha256(memoryview(data)[_USER_BLOCK:]).hexdigest() != digest:
         raise ValueError("its checksum fails: it is torn or damaged")
     with h5py.File(io.BytesIO(data), "r") as file:
-        meta: Meta = json.loads(file["meta"][()])
+        meta: Meta = parse_json(file["meta"][()])
         groups: Groups = {
             name: {key: np.asarray(dataset[()]) for key, dataset in group.items()}
             for name, group in file["groups"].items()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import stat
 from pathlib import Path
+from typing import Any
 
 from osprey_mpi.errors import StorageError
 
@@ -30,10 +33,10 @@ def free_bytes(path: Path) -> int | None:
     """Return the bytes that this user can still write beside `path`, or None if the filesystem does not say."""
     for folder in (path, *path.parents):
         try:
-            stat = os.statvfs(folder)
+            found = os.statvfs(folder)
         except OSError:
             continue
-        return stat.f_bavail * stat.f_frsize
+        return found.f_bavail * found.f_frsize
     return None
 
 
@@ -72,6 +75,29 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         if n == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         view, offset = view[n:], offset + n
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a file whole. Raises OSError, also for what is no regular file: a FIFO would be waited for without end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(f"{path.name} is not a regular file")
+        return read_all(fd)
+    finally:
+        os.close(fd)
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return a JSON value. Raises ValueError, in words for a user."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON (line {error.lineno}, column {error.colno})") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is no JSON: it is not UTF-8") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_all(fd: int) -> bytes:

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from osprey_mpi.config.retelling import text_of
 from osprey_mpi.errors import EnvironmentFault, OspreyError, StorageError, UsageError
-from osprey_mpi.storage.files import discard, remove_temporary, room, storage_error, sync_folder, write_atomic
+from osprey_mpi.storage.facts import FORMAT_VERSION, digest, read_facts
+from osprey_mpi.storage.files import (
+    discard,
+    read_regular,
+    remove_temporary,
+    room,
+    storage_error,
+    sync_folder,
+    write_atomic,
+)
 from osprey_mpi.storage.former import FOLDERS, refuse_used, remove_run
 from osprey_mpi.storage.lock import LAUNCH, WAIT_S, FolderLock, describe, is_alive, is_held, read_holder
 from osprey_mpi.storage.provenance import collect
 from osprey_mpi.storage.reading import segment_name, segments_of
-from osprey_mpi.storage.status import RunStatus, State, plain, read_status, write_status
+from osprey_mpi.storage.remains import names_of, note_remains
+from osprey_mpi.storage.status import RunStatus, State, as_of, plain, read_status, write_status
 
 if TYPE_CHECKING:
     from osprey_mpi.config import Config
 
-_FORMAT_VERSION = 1
 # Errors that tell of the place that was asked for, not of the machine.
 _NO_PLACE = frozenset(
     {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
@@ -91,13 +99,17 @@ class RunFolder:
         path = _existing(path)
         lock = FolderLock.acquire(path / ".lock", _holder(_newest_life(path) + 1), wait_s)
         try:
+            life = _newest_life(path) + 1  # again: another life may have come and gone meanwhile
             for name in (".", *FOLDERS):
                 (path / name).mkdir(exist_ok=True)
                 remove_temporary(path / name)
         except OSError as error:
             lock.release()
             raise storage_error(path, error) from error
-        return cls(path, _newest_life(path) + 1, lock)
+        except UsageError:
+            lock.release()
+            raise
+        return cls(path, life, lock)
 
     @classmethod
     def peek(cls, path: Path) -> Self:
@@ -131,28 +143,17 @@ class RunFolder:
         """Return the segment of this life's epoch."""
         return self.path / "results" / segment_name(self.life, epoch)
 
-    @property
-    def is_there(self) -> bool:
-        """Tell whether the folder is still that of a run: another program may have removed it."""
-        return (self.path / "run.json").is_file()
+    def removed(self, segments: Iterable[Path]) -> Path | None:
+        """Return what another program has removed of a run that goes on: its folder, that of its results, a segment."""
+        if not (self.path / "run.json").is_file():
+            return self.path
+        gone = next((path for path in segments if not path.is_file()), None)
+        return gone if gone is None or gone.parent.is_dir() else gone.parent
 
     @property
     def run(self) -> dict[str, Any]:
         """Return run.json. Raises UsageError if it is damaged."""
-        try:
-            run = json.loads((self.path / "run.json").read_text("utf-8"))
-            if not isinstance(run, dict):
-                raise ValueError("it holds no mapping")
-            if run.pop("sha256", None) not in (None, _digest(run)):
-                raise ValueError("its checksum fails: it is damaged, or was edited (without its line sha256 it counts)")
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}; nothing was changed") from error
-        if run.get("format_version", 0) > _FORMAT_VERSION:
-            raise UsageError(
-                f"{self.path / 'run.json'} has format {run['format_version']}, this version reads up to "
-                f"{_FORMAT_VERSION}: update osprey-mpi"
-            )
-        return run
+        return read_facts(self.path)
 
     @property
     def started_unix_s(self) -> float:
@@ -183,7 +184,7 @@ class RunFolder:
     def is_edited(self, config: Config) -> bool:
         """Tell whether config.yaml is not as it was written for `config`; one that is gone is not edited."""
         try:
-            return (self.path / "config.yaml").read_bytes() != text_of(config).encode()
+            return read_regular(self.path / "config.yaml") != text_of(config).encode()
         except OSError:
             return False
 
@@ -206,6 +207,7 @@ class RunFolder:
         self.drop_results()
         run = self.run
         base_dir = run.get("base_dir")
+        note_remains(self.path, run["lives"], read_status(self.path))
         life = {
             "life": self.life,
             "started_unix_s": started_unix_s,
@@ -218,19 +220,20 @@ class RunFolder:
             "devices": [dict(device) for device in devices],
             **collect(Path(base_dir) if base_dir else None),
         }
-        run["lives"] = [old for old in run.get("lives", []) if old["life"] != self.life] + [life]
+        run["lives"] = [old for old in run["lives"] if old["life"] != self.life] + [life]
         self._write_run(run)
 
-    def end_life(self, exit_code: int) -> None:
-        """Record in run.json when and how this life ended."""
+    def end_life(self, exit_code: int, reason: str = "", n_evaluations: int | None = None) -> None:
+        """Record in run.json when and how this life ended, and what it leaves. n_evaluations: of all lives."""
         ended_unix_s, run = time.time(), self.run
-        for life in run.get("lives", []):
+        for life in run["lives"]:
             if life["life"] == self.life:
-                life["ended_unix_s"], life["exit_code"] = ended_unix_s, int(exit_code)
+                life["ended_unix_s"], life["exit_code"], life["reason"] = ended_unix_s, int(exit_code), reason
+                life["n_evaluations"], life["segments"] = n_evaluations, names_of(self.path, self.life)
         self._write_run(run)
 
     def _write_run(self, run: Mapping[str, Any]) -> None:
-        self.write_json("run.json", {**run, "sha256": _digest(run)})
+        self.write_json("run.json", {**run, "sha256": digest(run)})
 
     def drop_results(self) -> None:
         """Delete results.h5; all that is in it is in the segments."""
@@ -254,12 +257,16 @@ class RunFolder:
         write_status(self.path, status)
 
     def observe(self, now_unix_s: float | None = None) -> tuple[RunStatus | None, State]:
-        """Return the last written status and the state as seen from outside; takes no lock that lasts.
+        """Return the last status and the state as seen from outside; takes no lock that lasts.
 
-        A run that says it is active is INTERRUPTED when its lock is free: its processes are gone.
+        Where nobody has the run any more and run.json tells of a later moment than status.json, that counts. A run that
+        says it is active is INTERRUPTED when its lock is free: its processes are gone.
         """
         status = read_status(self.path)
         holder, held = self.last_holder, self.is_held()
+        newest = max(self.run["lives"], key=lambda life: int(life["life"]), default=None)
+        if newest is not None and not held:
+            status = as_of(status, newest)
         if status is None or (held and int(holder.get("life", 0)) > status.life):
             return status, State.STARTING if held else State.INTERRUPTED
         if held or not status.state.is_active:
@@ -284,11 +291,6 @@ class RunFolder:
         return describe(self.last_holder)
 
 
-def _digest(run: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what run.json says, however it is laid out."""
-    return hashlib.sha256(json.dumps(plain(run), sort_keys=True).encode()).hexdigest()
-
-
 def _holder(life: int) -> dict[str, Any]:
     launch = os.environ.get(LAUNCH, "")
     return {
@@ -299,7 +301,7 @@ def _holder(life: int) -> dict[str, Any]:
 def _new_run(config: Config) -> dict[str, Any]:
     return {
         "format": "osprey-mpi run",
-        "format_version": _FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         "name": config.name,
         "started_unix_s": time.time(),
         "config": json.loads(config.to_json()),
@@ -328,11 +330,10 @@ def _existing(path: Path) -> Path:
 
 
 def _newest_life(path: Path) -> int:
-    """Return the newest life that left a trace anywhere in the folder."""
-    lives = [life for life, _, _ in segments_of(path / "results")]
+    """Return the newest life that left a trace anywhere in the folder. Raises UsageError for a damaged run.json."""
+    lives = [int(life["life"]) for life in read_facts(path)["lives"]]
+    lives += [life for life, _, _ in segments_of(path / "results")]
     status = read_status(path)
     if status is not None:
         lives.append(status.life)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `run` says what is wrong with it
-        lives += [int(life["life"]) for life in json.loads((path / "run.json").read_text("utf-8"))["lives"]]
     return max(lives, default=0)

@@ -10,6 +10,7 @@ not open, and a chunk that was half rewritten loses rows that were committed lon
 * The journal is overwritten only after the file itself is synced. A torn journal (its CRC fails) means that the
   transaction never was; the file is whole then.
 * Room in the file is reserved before the commit, so a full disk is met while failing is still free.
+* A journal bears the mark of its file: one that came with another file is not applied.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from typing import Any
 
 import h5py
 
-from osprey_mpi.storage.files import read_all, storage_error, write_all
+from osprey_mpi.storage.files import read_all, read_regular, storage_error, write_all
+from osprey_mpi.storage.owner import owner_of
 
 LIBVER = ("earliest", "v110")  # readable by HDF5 1.10 and later, and by what a killed writer leaves
 
-_HEADER = struct.Struct("<8sQQQII")  # magic, size of the file after, number of writes, bytes that follow, CRC-32, 0
+_HEADER = struct.Struct("<8sQQQII")  # magic, size of the file after, number of writes, bytes that follow, CRC-32, mark
 _WRITE = struct.Struct("<QQ")  # offset, length
 _MAGIC = b"OSPJRNL1"
 _TRIES = 50  # a reader that meets a writer this often in a row, 2 ms apart, takes what it has and checks it
@@ -120,29 +122,38 @@ class Sink(Overlay):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Hold the writes that bring a file from one state to the next. size_bytes: of the file afterwards."""
+    """Hold the writes that bring a file from one state to the next.
+
+    size_bytes: of the file afterwards. mark: of the file, 0 for one without.
+    """
 
     size_bytes: int
     writes: tuple[tuple[int, bytes], ...]
+    mark: int = 0
+
+    def is_of(self, image: bytes) -> bool:
+        """Tell whether the file that begins with `image` may be the one that this was written for."""
+        owner = owner_of(image)
+        return owner is None or self.mark in (0, owner.mark)
 
     def pack(self) -> bytes:
         """Return the journal's content."""
         table = b"".join(_WRITE.pack(offset, len(data)) for offset, data in self.writes)
         body = b"".join((table, *(data for _, data in self.writes)))
         head = (_MAGIC, self.size_bytes, len(self.writes), len(body))
-        crc = zlib.crc32(body, zlib.crc32(_HEADER.pack(*head, 0, 0)))
-        return _HEADER.pack(*head, crc, 0) + body
+        crc = zlib.crc32(body, zlib.crc32(_HEADER.pack(*head, 0, self.mark)))
+        return _HEADER.pack(*head, crc, self.mark) + body
 
     @staticmethod
     def unpack(raw: bytes) -> Transaction | None:
         """Return the transaction in a journal's content, or None if it is torn, empty or damaged."""
         if len(raw) < _HEADER.size:
             return None
-        magic, size_bytes, n_writes, n_body, crc, _ = _HEADER.unpack_from(raw)
+        magic, size_bytes, n_writes, n_body, crc, mark = _HEADER.unpack_from(raw)
         body = memoryview(raw)[_HEADER.size : _HEADER.size + n_body]
         if magic != _MAGIC or len(body) != n_body or n_writes * _WRITE.size > n_body:
             return None
-        if zlib.crc32(body, zlib.crc32(_HEADER.pack(magic, size_bytes, n_writes, n_body, 0, 0))) != crc:
+        if zlib.crc32(body, zlib.crc32(_HEADER.pack(magic, size_bytes, n_writes, n_body, 0, mark))) != crc:
             return None
         writes: list[tuple[int, bytes]] = []
         start = n_writes * _WRITE.size
@@ -150,7 +161,7 @@ class Transaction:
             offset, length = _WRITE.unpack_from(body, index * _WRITE.size)
             writes.append((offset, bytes(body[start : start + length])))
             start += length
-        return Transaction(size_bytes, tuple(writes))
+        return Transaction(size_bytes, tuple(writes), mark)
 
 
 class _State(Enum):
@@ -160,10 +171,11 @@ class _State(Enum):
 
 
 class JournaledFile:
-    """Change one HDF5 file that nobody else writes."""
+    """Change one HDF5 file that nobody else writes. mark: for its journal."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mark: int = 0) -> None:
         self.path = path
+        self._mark = mark
         self._state = _State.PENDING
 
     def update(self, change: Callable[[Any], None]) -> None:
@@ -192,7 +204,7 @@ class JournaledFile:
         size_before = overlay.size
         with h5py.File(overlay, "r+", libver=LIBVER) as file:
             change(file)
-        transaction = Transaction(overlay.size, tuple(overlay.writes))
+        transaction = Transaction(overlay.size, tuple(overlay.writes), self._mark)
         if not transaction.writes:
             return
         try:
@@ -269,10 +281,15 @@ def read_image(path: Path) -> bytes:
     return image
 
 
+def has_foreign_journal(path: Path, image: bytes) -> bool:
+    """Tell whether the journal beside a file was written for another one."""
+    transaction = Transaction.unpack(_journal_of(path))
+    return transaction is not None and not transaction.is_of(image)
+
+
 def _patched(path: Path, transaction: Transaction | None) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        image = read_all(file.fileno())
-    if transaction is None:
+    image = read_regular(path)
+    if transaction is None or not transaction.is_of(image):
         return image
     patched = bytearray(image)
     patched.extend(bytes(max(0, transaction.size_bytes - len(patched))))
@@ -283,7 +300,6 @@ def _patched(path: Path, transaction: Transaction | None) -> bytes:
 
 def _journal_of(path: Path) -> bytes:
     try:
-        with journal_path(path).open("rb", buffering=0) as file:
-            return read_all(file.fileno())
+        return read_regular(journal_path(path))
     except FileNotFoundError:
         return b""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from osprey_mpi.errors import EnvironmentFault, FolderInUse, UsageError
-from osprey_mpi.storage.files import LOCK_HINT, storage_error, write_all, write_atomic
+from osprey_mpi.storage.files import LOCK_HINT, parse_json, read_regular, storage_error, write_all, write_atomic
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, 524)
 LAUNCH = "OSPREY_LAUNCH"  # the environment variable by which `osprey launch` marks all that it starts
@@ -124,10 +124,10 @@ def take_from(path: Path, holders: Collection[tuple[str, int]]) -> bool:
 def read_holder(path: Path) -> dict[str, Any]:
     """Return what the last holder wrote into the lock: host, pid, life, started_unix_s; empty if nothing."""
     try:
-        holder = json.loads(path.read_text("utf-8"))
+        holder = parse_json(read_regular(path))
     except (OSError, ValueError):
         return {}
-    return holder if isinstance(holder, dict) else {}
+    return holder if isinstance(holder, dict) and isinstance(holder.get("life", 0), int) else {}
 
 
 def describe(holder: Mapping[str, Any]) -> str:
@@ -153,7 +153,7 @@ def is_alive(holder: Mapping[str, Any]) -> bool:
 def is_held(path: Path) -> bool | None:
     """Tell whether a process has the lock; None if this filesystem cannot say."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError:

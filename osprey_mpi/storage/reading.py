@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import BLOCK, RECORD
-from osprey_mpi.storage.journal import read_image
+from osprey_mpi.storage.journal import has_foreign_journal, journal_path, read_image
+from osprey_mpi.storage.owner import owner_of
 from osprey_mpi.storage.schema import FORMAT, FORMAT_VERSION, REASON, SegmentData, columns_from_json
 
 _NAME = re.compile(r"life-(\d+)-epoch-(\d+)\.h5")
@@ -32,17 +34,28 @@ def segments_of(folder: Path) -> list[tuple[int, int, Path]]:
     return sorted((int(match[1]), int(match[2]), path) for match, path in found)
 
 
-def read_segments(folder: Path) -> Iterator[SegmentData]:
-    """Yield the segments in a results folder, oldest first, one in memory at a time."""
+def read_segments(folder: Path, run_unix_s: float = 0.0) -> Iterator[SegmentData]:
+    """Yield the segments in a results folder, oldest first, one in memory at a time. run_unix_s: see `read_segment`."""
     for life, epoch, path in segments_of(folder):
-        yield read_segment(path, life, epoch)
+        yield read_segment(path, life, epoch, run_unix_s)
 
 
-def read_segment(path: Path, life: int = 0, epoch: int = 0) -> SegmentData:
-    """Read one segment at its last step; never raises for a damaged or missing file, whose notes say so."""
+def read_segment(path: Path, life: int = 0, epoch: int = 0, run_unix_s: float = 0.0) -> SegmentData:
+    """Read one segment at its last step; never raises for a damaged or missing file, whose notes say so.
+
+    run_unix_s: when the run first started; what says that it is of another one is left out. 0: take all.
+    """
     try:
-        with h5py.File(io.BytesIO(read_image(path)), "r") as file:
-            return _read(file, path)
+        image = read_image(path)
+        owner = owner_of(image)
+        if owner is not None and run_unix_s and owner.run_unix_s not in (0.0, run_unix_s):
+            raise OSError("it is of another run")
+        with h5py.File(io.BytesIO(image), "r") as file:
+            data = _read(file, path)
+        if has_foreign_journal(path, image):
+            note = f"{journal_path(path)} is left out: it belongs to another segment"
+            return replace(data, notes=(*data.notes, note))
+        return data
     except _DAMAGE as error:
         note = f"{path} cannot be read, its evaluations are left out: {_sentence(error)}"
         return SegmentData(path, life, epoch, notes=(note,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import BLOCK, NO_ROW, RECORD, Status
 from osprey_mpi.continuity.violations import Violations
+from osprey_mpi.errors import UsageError
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage import ranges as rg
+from osprey_mpi.storage.facts import read_facts
 from osprey_mpi.storage.reading import read_segments
+from osprey_mpi.storage.remains import gone_notes, missing_notes
 from osprey_mpi.storage.schema import SegmentData
+from osprey_mpi.storage.status import read_status
 
 # An evaluation that ends so has no result: it is open again, and any other row of its id counts before it.
 OPEN = (Status.LOST, Status.CANCELLED)
@@ -35,7 +39,7 @@ class Rows:
     attempts, attempt_values: all other rows, each distinct (id, attempt, status) once.
     reasons: id -> why the final row did not end well; of ids in `blocks`, why the evaluation without a row failed.
     best_index: row of the best result in `records`, or None.
-    notes: one sentence for each thing that could not be read.
+    notes: one sentence for each thing that could not be read, or is gone.
     """
 
     columns: tuple[Column, ...]
@@ -78,8 +82,15 @@ class Rows:
 
 
 def read_run(path: Path) -> Rows:
-    """Merge all segments in the run folder `path`; damaged ones give what is readable, see `Rows.notes`."""
-    return merge(read_segments(Path(path) / "results"))
+    """Merge all segments in the run folder `path`; damaged and lost ones give what is readable, see `Rows.notes`."""
+    path, status = Path(path), read_status(path)  # before the rows: a run that goes on adds to both
+    try:
+        facts = read_facts(path)
+    except UsageError:  # who reads the rows alone needs no run.json
+        facts = {}
+    gone = tuple(gone_notes(path, facts, status))
+    rows = merge(read_segments(path / "results", facts.get("started_unix_s", 0.0)))
+    return replace(rows, notes=(*gone, *rows.notes, *missing_notes(facts, status, rows.n_evaluations)))
 
 
 def merge(segments: Iterable[SegmentData]) -> Rows:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from osprey_mpi.continuity.records import BLOCK, RECORD
 from osprey_mpi.search.columns import Column, Kind
+from osprey_mpi.storage.files import parse_json
 
 FORMAT = "osprey-mpi segment"
 FORMAT_VERSION = 1
@@ -61,7 +62,7 @@ def columns_from_json(text: str) -> tuple[Column, ...]:
             Kind(item["kind"]),
             None if item["choices"] is None else tuple(item["choices"]),
         )
-        for item in json.loads(text)
+        for item in parse_json(text)
     )
 
 

@@ -16,6 +16,7 @@ from osprey_mpi.continuity.records import BLOCK, RECORD, RowReason
 from osprey_mpi.search.columns import Column
 from osprey_mpi.storage.files import storage_error, sync_folder, write_atomic
 from osprey_mpi.storage.journal import LIBVER, JournaledFile, journal_path
+from osprey_mpi.storage.owner import HEAD_BYTES, Owner
 from osprey_mpi.storage.schema import (
     FORMAT,
     FORMAT_VERSION,
@@ -30,10 +31,13 @@ from osprey_mpi.storage.schema import (
 class Segment:
     """Create the segment `path` and append to it, each append one durable transaction.
 
-    Raises StorageError if the file exists already (an epoch has one writer) or cannot be created.
+    run_unix_s: when the run first started, which tells it from others. Raises StorageError if the file exists already
+    (an epoch has one writer) or cannot be created.
     """
 
-    def __init__(self, path: Path, columns: Sequence[Column], life: int, epoch: int) -> None:
+    def __init__(
+        self, path: Path, columns: Sequence[Column], life: int, epoch: int, run_unix_s: float = 0.0
+    ) -> None:  # fmt: skip
         self.path = path
         self.n_columns = len(columns)
         if path.exists():
@@ -44,8 +48,9 @@ class Segment:
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error(path, error) from error
-        write_atomic(path, _empty_image(columns, life, epoch))
-        self._file = JournaledFile(path)
+        owner = Owner(run_unix_s, life, epoch)
+        write_atomic(path, _empty_image(columns, owner))
+        self._file = JournaledFile(path, owner.mark)
 
     def append(
         self,
@@ -120,13 +125,13 @@ def _shortened(text: str) -> bytes:
     return data[:half] + cut + data[-half:]
 
 
-def _empty_image(columns: Sequence[Column], life: int, epoch: int) -> bytes:
+def _empty_image(columns: Sequence[Column], owner: Owner) -> bytes:
     """Return a segment without rows; its structure never changes afterwards."""
     buffer = io.BytesIO()
     # Of this version on, HDF5 keeps checksums of its own structure too: a flipped bit there is noticed, not believed.
-    with h5py.File(buffer, "w", libver=("v110", LIBVER[1])) as file:
+    with h5py.File(buffer, "w", libver=("v110", LIBVER[1]), userblock_size=HEAD_BYTES) as file:
         file.attrs["format"], file.attrs["format_version"] = FORMAT, FORMAT_VERSION
-        file.attrs["life"], file.attrs["epoch"] = life, epoch
+        file.attrs["life"], file.attrs["epoch"] = owner.life, owner.epoch
         file.attrs["step"] = np.zeros(len(STEP), np.int64)
         file.attrs["step_meaning"] = ", ".join(STEP)
         file["columns"] = columns_to_json(columns)  # a dataset: thousands of parameters do not fit an attribute
@@ -136,4 +141,5 @@ def _empty_image(columns: Sequence[Column], life: int, epoch: int) -> bytes:
         width = len(columns)
         chunks = (chunk_rows(8 * width), width)
         file.create_dataset("values", (0, width), "<f8", maxshape=(None, width), chunks=chunks, fletcher32=True)
-    return buffer.getvalue()
+    head = owner.pack()
+    return head + buffer.getvalue()[len(head) :]

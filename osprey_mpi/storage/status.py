@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from osprey_mpi.storage.files import write_atomic
+from pydantic import TypeAdapter
+
+from osprey_mpi.errors import ExitCode
+from osprey_mpi.storage.files import read_regular, write_atomic
 
 _NAME = "status.json"
 NOT_CALLED = "not called: {} (they break a constraint)"
@@ -32,6 +35,12 @@ class State(StrEnum):
     def is_active(self) -> bool:
         """Tell whether a process should be alive in this state."""
         return self in (State.STARTING, State.RUNNING, State.STOPPING)
+
+
+# What a life's exit code says of its run; a run that is done ends with ENVIRONMENT where a file of it is missing.
+_ENDS: dict[int, State] = {
+    ExitCode.DONE: State.DONE, ExitCode.ENVIRONMENT: State.DONE, ExitCode.NO_RESULT: State.FAILED
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,7 @@ class RunStatus:
     exit_code: of the whole run, None while it runs. counts: evaluations by how they ended. n_infeasible: of these, with
     a violation above 0; n_not_called: of these, for which the objective was not called; None: not known. budget: the
     limits of the config that are set. wall_s: over all lives. idle_share: of this life, None before the first
-    evaluation. fault_tolerance: "ulfm", "heartbeats" or
-    "none".
+    evaluation. n_flocks: 0 where it is not known. fault_tolerance: "ulfm", "heartbeats" or "none".
     """
 
     state: State
@@ -93,15 +101,28 @@ class RunStatus:
         assert isinstance(mapping, dict)
         return mapping
 
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the status in a status.json; keys of other versions are ignored."""
-        known = {name: mapping[name] for name in (f.name for f in dataclasses.fields(cls)) if name in mapping}
-        known["state"] = State(known["state"])
-        if known.get("best") is not None:
-            best = known["best"]
-            known["best"] = Best(best["cost"], best["violation"], best["parameters"], best["id"])
-        return cls(**known)
+
+def as_of(status: RunStatus | None, life: Mapping[str, Any]) -> RunStatus | None:
+    """Return the status as the newest life's record in run.json has it, where status.json could not be written since.
+
+    None where that life has neither written one nor ended.
+    """
+    number, ended_unix_s = life["life"], life.get("ended_unix_s")
+    if status is None and ended_unix_s is None:
+        return None
+    if status is not None and (status.life, status.updated_unix_s) >= (number, ended_unix_s or 0.0):
+        return status
+    if status is None or status.life != number:
+        facts = {name: life[name] for name in ("n_ranks", "host", "pid", "fault_tolerance") if name in life}
+        wall_s, began = (0.0, 0.0) if status is None else (status.wall_s, status.started_unix_s)
+        status = RunStatus(State.STARTING, life=number, n_flocks=0, wall_s=wall_s, started_unix_s=began, **facts)
+    if ended_unix_s is None:
+        return dataclasses.replace(status, updated_unix_s=life["started_unix_s"])
+    code = int(life["exit_code"] or 0)
+    return dataclasses.replace(
+        status, state=_ENDS.get(code, State.STOPPED), exit_code=code, reason=life.get("reason", status.reason),
+        n_evaluations=life.get("n_evaluations") or status.n_evaluations, updated_unix_s=ended_unix_s,
+    )  # fmt: skip
 
 
 def not_called_lines(n: int | None) -> list[str]:
@@ -139,8 +160,11 @@ def write_status(folder: Path, status: RunStatus) -> None:
 
 
 def read_status(folder: Path) -> RunStatus | None:
-    """Return the status of the run in `folder`, or None where there is none that can be read."""
+    """Return the status of the run in `folder`, or None where there is none that can be read.
+
+    Keys of other versions are ignored.
+    """
     try:
-        return RunStatus.from_mapping(json.loads((folder / _NAME).read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+        return TypeAdapter(RunStatus).validate_json(read_regular(folder / _NAME), strict=True)
+    except (OSError, ValueError):  # pydantic's ValidationError is a ValueError
         return None

@@ -243,6 +243,25 @@ def test_status_counts_points_that_were_not_called(osprey: Any, tmp_path: Path) 
     assert (data["n_infeasible"], data["n_not_called"]) == (2, 1)
 
 
+def test_status_says_what_is_damaged_and_what_is_gone(osprey: Any, run: Path) -> None:
+    write_status(run, status(State.RUNNING))
+    assert json.loads(osprey("status", run, "--format", "json").stdout)["notes"] == []
+    segment = run / "results" / "life-0001-epoch-0001.h5"
+    segment.write_bytes(b"")
+    note, missing = json.loads(osprey("status", run, "--format", "json").stdout)["notes"]
+    assert note.startswith(f"{segment} cannot be read, its evaluations are left out: ")
+    assert missing == "3 of 3 evaluations that were on disk are missing"
+    segment.unlink()
+    gone = f"{segment} is gone, and with it what life 1 had written to it"
+    assert osprey("status", run).stdout.endswith(f"note: {gone}\nnote: {missing}\n")
+    assert f"note: {gone}\n" in osprey("report", run).stdout
+    assert f"osprey: {gone}\n" in osprey("export", run).stderr
+    with (run / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert json.loads(osprey("status", run, "--format", "json").stdout)["notes"] == [gone], "while it runs, too"
+    assert gone in osprey("resume", run).stderr
+
+
 def test_status_before_the_first_status(osprey: Any, run: Path) -> None:
     done = osprey("status", run)
     assert done.returncode == 0 and "no status has been written yet" in done.stdout
@@ -313,3 +332,12 @@ def test_a_folder_that_cannot_be_one_is_refused_with_the_rule(osprey: Any, confi
         done = osprey("run", config_file, "--out", out)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert rule in done.stderr
+
+
+@pytest.mark.parametrize("content", ["{}", "[" * 100_000, '{"name": "shown", "lives": null}'])
+def test_a_run_json_that_is_none_is_a_sentence_of_every_verb(osprey: Any, run: Path, content: str) -> None:
+    (run / "run.json").write_text(content)
+    for verb in ("status", "report", "export", "resume"):
+        done = osprey(verb, run)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"osprey: {run / 'run.json'} cannot be read: ")

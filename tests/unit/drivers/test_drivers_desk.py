@@ -31,10 +31,13 @@ from osprey_mpi.report import tables
 from osprey_mpi.report.load import load
 from osprey_mpi.report.render import head, report_json, status_lines
 from osprey_mpi.search.space import Space
+from osprey_mpi.storage.checkpoint import load_checkpoint
 from osprey_mpi.storage.files import storage_error
 from osprey_mpi.storage.folder import RunFolder
+from osprey_mpi.storage.owner import Owner, owner_of
 from osprey_mpi.storage.reading import read_segment
-from osprey_mpi.storage.status import read_status
+from osprey_mpi.storage.segment import Segment
+from osprey_mpi.storage.status import State, read_status
 
 CONFIG = config_from_mapping(
     {
@@ -240,7 +243,7 @@ def test_a_file_that_cannot_be_written_is_told_of_once_until_it_can(
                 office.desk.write_status(WriteStatus("running"))
     healed = ["checkpoint.h5 can be written again", "status.json can be written again"]
     assert [record.getMessage() for record in caplog.records] == 2 * ["no space left", "no space left", *healed]
-    assert office.warnings == ["no space left", "no space left"], "of the checkpoint: status.json is for the log"
+    assert office.warnings == 4 * ["no space left"], "of the checkpoint and of the status"
     assert read_status(office.folder.path) is not None
 
 
@@ -311,7 +314,7 @@ def test_each_file_is_finished_though_another_one_cannot_be(office: Office, monk
 
     tasks: list[int] = []
     monkeypatch.setattr(office.desk.segment, "close", fail)
-    monkeypatch.setattr(office.folder, "end_life", lambda code: tasks.append(code))
+    monkeypatch.setattr(office.folder, "end_life", lambda code, *_: tasks.append(code))
     office.desk.conclude(Conclude(0))
     assert tasks == [0] and (office.folder.path / "results.h5").is_file()
     assert [text.partition(";")[0] for text in office.warnings] == ["the segment was not closed: RuntimeError: torn"]
@@ -353,6 +356,53 @@ def test_of_a_run_whose_folder_is_removed_the_result_is_left(office: Office) -> 
     (warning,) = office.warnings
     assert warning == f"{office.folder.path} was removed while the run went on: this result is all that is left of it"
     assert [result.exit_code for result in office.results] == [4] and not office.folder.path.exists()
+
+
+@pytest.mark.parametrize("what", ["results", "results/life-0001-epoch-0001.h5", "results/life-0001-epoch-0000.h5"])
+def test_of_results_that_are_removed_the_result_is_left(tmp_path: Path, what: str) -> None:
+    """Its own segment, and one that was there when it began."""
+    with RunFolder.create(tmp_path / "run", CONFIG) as folder:
+        folder.begin_life(1, ["h"])
+        Segment(folder.segment_path(0), SPACE.columns, 1, 0)
+        office = Office(folder)
+        office.desk.append(append_of(3))
+        gone = folder.path / what
+        if gone.is_dir():
+            shutil.rmtree(gone)
+        else:
+            gone.unlink()
+        assert office.desk.conclude(Conclude(75)) == Concluded(4), "there is nothing whole to go on with"
+        office.desk.write_status(WriteStatus("stopped", "", 4))
+        assert office.desk.part([]) == 4
+    assert office.warnings == [f"{gone} was removed while the run went on: this result is all that is left of it"]
+    assert [result.exit_code for result in office.results] == [4] and not gone.exists()
+    status, state = RunFolder.peek(folder.path).observe()
+    assert status is not None and (status.exit_code, state) == (4, State.STOPPED)
+
+
+def test_a_segment_that_was_gone_before_is_not_removed_now(office: Office) -> None:
+    office.folder.close()
+    office.desk.segment.path.unlink()
+    with RunFolder.open(office.folder.path) as folder:
+        folder.begin_life(1, ["h"])
+        again = Office(folder)
+        assert again.desk.conclude(Conclude(75)) == Concluded(75) and again.warnings == []
+
+
+def test_the_end_of_a_run_is_in_run_json_with_what_it_leaves(office: Office) -> None:
+    office.root.detail = "evaluations"
+    office.desk.conclude(Conclude(3))
+    (life,) = office.folder.run["lives"]
+    assert (life["exit_code"], life["reason"], life["n_evaluations"]) == (3, "evaluations", 0)
+    assert life["segments"] == ["life-0001-epoch-0001.h5"]
+
+
+def test_all_that_is_written_names_its_run(office: Office) -> None:
+    office.desk.write_checkpoint(WriteCheckpoint({}, {}))
+    began = office.folder.started_unix_s
+    checkpoint, _ = load_checkpoint(office.folder.path)
+    assert checkpoint is not None and checkpoint.meta["run_unix_s"] == began
+    assert owner_of(office.desk.segment.path.read_bytes()) == Owner(began, 1, 1)
 
 
 def test_a_run_that_another_launch_has_taken_over_is_left_to_it(

@@ -224,6 +224,24 @@ def test_checkpoints_that_are_torn_are_named_and_read_once(make_run: Any, monkey
     assert read == ["checkpoint.h5", "checkpoint-1.h5"] and opened.notes == [GOES_ON]
 
 
+def test_checkpoints_of_another_run_are_named_and_skipped(make_run: Any) -> None:
+    path = make_run(evaluations=9)
+    space = Space(RunFolder.peek(path).config().parameters)
+    began = RunFolder.peek(path).started_unix_s
+    mine = {"flock-0000": {"start_positions": np.zeros((0, space.n_dims))}}
+    wide = {"flock-0000": {"start_positions": np.zeros((0, space.n_dims + 1))}}
+    checkpoint.write_checkpoint(path, mine, {})  # an older version names no run
+    checkpoint.write_checkpoint(path, wide, {})
+    checkpoint.write_checkpoint(path, mine, {"run_unix_s": began + 1.0})
+    opened = open_run(Request(resume=path))
+    opened.close()
+    assert opened.warnings == [
+        f"{path / 'checkpoint.h5'} is skipped: it is of another run",
+        f"{path / 'checkpoint-1.h5'} is skipped: it is of a run with other parameters",
+    ]
+    assert opened.notes == ["the search goes on from checkpoint-2.h5"]
+
+
 def test_a_retry_of_nothing_in_a_run_that_goes_on_says_both(make_run: Any) -> None:
     opened = open_run(Request(resume=make_run(evaluations=9), retry=("lost", "timeout")))
     opened.close()

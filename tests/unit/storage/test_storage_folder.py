@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from osprey_mpi.storage.status import Best, RunStatus, State, read_status, write
 
 HOLDER = """
 import sys, time
+from dataclasses import replace
 from pathlib import Path
 from osprey_mpi.storage.folder import RunFolder
 folder = RunFolder.open(Path(sys.argv[1]))
@@ -204,7 +206,8 @@ def test_a_damaged_run_json_is_a_sentence(tmp_path: Path, config: Config) -> Non
     whole = file.read_text()
     edited = whole.replace('"evaluations": 100', '"evaluations": 900')
     assert edited != whole
-    cases = {"{": "Expecting", "[]": "it holds no mapping", edited: "its checksum fails", whole[:-9]: "Unterminated"}
+    torn = r"it is no JSON \(line \d+, column \d+\)"
+    cases = {"{": torn, "[]": "it holds no mapping", edited: "its checksum fails", whole[:-9]: torn}
     for text, why in cases.items():
         file.write_text(text)
         with pytest.raises(UsageError, match=rf"run\.json cannot be read: .*{why}.*; nothing was changed"):
@@ -313,6 +316,40 @@ def test_a_killed_run_is_interrupted(tmp_path: Path, config: Config) -> None:
         end(process)
     write_status(path, RunStatus(State.DONE, exit_code=0))
     assert look.observe()[1] is State.DONE
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, State.DONE), (4, State.DONE), (3, State.FAILED), (75, State.STOPPED), (1, State.STOPPED)]
+)
+def test_an_end_that_no_status_tells_of_counts(tmp_path: Path, config: Config, code: int, state: State) -> None:
+    """The disk took run.json and then no status.json any more."""
+    path = tmp_path / "run"
+    with RunFolder.create(path, config) as folder:
+        folder.begin_life(3, ["h"], fault_tolerance="ulfm")
+        folder.end_life(code, "evaluations", 7)
+        assert folder.observe() == (None, State.STARTING), "it has not let go"
+    look = RunFolder.peek(path)
+    (life,) = look.run["lives"]
+    ended = life["ended_unix_s"]
+    status, found = look.observe()
+    assert found is state and status == RunStatus(
+        state, code, "evaluations", 7, n_ranks=3, n_flocks=0, host=life["host"], pid=life["pid"],
+        fault_tolerance="ulfm", updated_unix_s=ended,
+    )  # fmt: skip
+    before = replace(STATUS, best=None, updated_unix_s=ended - 1.0)
+    write_status(path, before)
+    expected = replace(
+        before, state=state, exit_code=code, reason="evaluations", n_evaluations=7, updated_unix_s=ended
+    )
+    assert look.observe() == (expected, state)
+    after = replace(before, state=State.DONE, exit_code=4, updated_unix_s=ended + 1.0)
+    write_status(path, after)
+    assert look.observe() == (after, State.DONE)
+    with RunFolder.open(path) as folder:
+        folder.begin_life(2)
+    status, found = look.observe()
+    assert found is State.INTERRUPTED and status is not None, "killed before its first status: life 1 was done, not 2"
+    assert (status.life, status.exit_code, status.n_ranks, status.wall_s) == (2, None, 2, after.wall_s)
 
 
 def test_on_another_host_the_age_of_the_status_tells(tmp_path: Path, config: Config) -> None:

@@ -55,6 +55,15 @@ def test_a_run_whose_root_was_on_a_host_that_is_gone_goes_on(run: Path) -> None:
     assert "launch 1 was lost" in said[0] and "launch 2 of at most 2" in said[1]
 
 
+def test_a_run_that_is_over_by_run_json_alone_is_not_started_again(run: Path) -> None:
+    """The disk took no status.json at the end."""
+    with RunFolder.open(run) as folder:
+        folder.begin_life(2)
+        folder.end_life(0, "evaluations", 0)
+    said: list[str] = []
+    assert supervise(run, "echo the result", said) == (0, b"the result\n") and said == []
+
+
 def test_a_run_that_another_launch_has_taken_is_left_to_it(run: Path) -> None:
     taken = json.dumps({**ELSEWHERE, "launch": "newer"})
     with pytest.raises(EnvironmentFault, match=r"process 1 on elsewhere \(life 2\) has taken .*/run over: leaving it"):
