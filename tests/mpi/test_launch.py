@@ -71,6 +71,28 @@ def test_a_launch_that_is_lost_is_followed_by_another(case: Problem, who: str) -
     assert "launch 1 " in done.stderr and "launch 2 " in done.stderr and "resuming" in done.stderr
 
 
+# Python runs a module named so first. Rank 1 of the first launch ends before anything of ours has begun in it.
+DOOMED = """\
+import os, pathlib, signal
+lost = pathlib.Path(__file__).with_name("lost")
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "1" and not lost.exists():
+    lost.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
+def test_a_rank_lost_while_mpi_starts_is_followed_by_another_launch(case: Problem) -> None:
+    case.write(SLOW)
+    (case.folder / "sitecustomize.py").write_text(DOOMED)
+    path = os.pathsep.join([str(case.folder), os.environ.get("PYTHONPATH", "")])
+    argv = osprey("launch", case.folder / "case.yaml", "-n", 3, "--out", case.out, "--format", "json")
+    done = launch(1, argv, cwd=case.folder, env={"PYTHONPATH": path}, timeout_s=60)
+    assert (done.rc, done.json()["n_evaluations"], done.json()["n_ranks"]) == (0, 8, 3), done.stderr
+    assert "osprey: rank 1 ended before MPI had started on all ranks" in done.stderr
+    assert "launch 1 was lost, the launcher ended with 75; 0 evaluations on disk; starting again" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_asked_to_stop_it_saves_and_stops(case: Problem, number: int) -> None:
     with supervised(case) as running:
