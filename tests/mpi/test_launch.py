@@ -79,6 +79,12 @@ if os.environ.get("OMPI_COMM_WORLD_RANK") == "1" and not lost.exists():
     lost.touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
+ASLEEP = """\
+import os, pathlib, time
+if "1" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
+    pathlib.Path(__file__).with_name("asleep").touch()
+    time.sleep(60)
+"""
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
@@ -104,6 +110,29 @@ def test_asked_to_stop_it_saves_and_stops(case: Problem, number: int) -> None:
     assert (done.rc, shown["state"], shown["life"]) == (75, "stopped", 1), done.stderr
     more = launch(1, osprey("launch", "--resume", case.out, "-n", 2, "--format", "json"), cwd=case.folder, timeout_s=60)
     assert (more.rc, more.json()["n_evaluations"], more.json()["n_ranks"]) == (0, N, 2), more.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_before_the_run_began_it_ends_at_once(case: Problem, number: int) -> None:
+    """MPI waits for rank 1, which sleeps: no rank hears a signal then."""
+    (case.folder / "sitecustomize.py").write_text(ASLEEP)
+    case.write(SLOW)
+    path = os.pathsep.join([str(case.folder), os.environ.get("PYTHONPATH", "")])
+    argv = osprey("launch", case.folder / "case.yaml", "-n", 2, "--out", case.out)
+    with Launch(1, argv, cwd=case.folder, env={"PYTHONPATH": path}) as running:
+        while not (case.folder / "asleep").exists():
+            assert running.is_running
+            time.sleep(0.05)
+        asked_at = time.monotonic()
+        os.kill(running.pid, number)
+        done = running.wait(30)
+        assert time.monotonic() - asked_at < 10.0
+        assert running.is_gone()
+    name = signal.Signals(number).name.removeprefix("SIG")
+    first, last = [line for line in done.stderr.splitlines() if line.startswith("osprey launch: ")]
+    assert first == f"osprey launch: {name}: ending the launch, whose run has not begun"
+    assert last == "osprey launch: stopped before the run began: there is nothing to resume, start it again"
+    assert (done.rc, case.out.exists()) == (75, False)
 
 
 def test_what_is_refused_is_refused_once(case: Problem) -> None:
