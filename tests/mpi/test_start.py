@@ -73,22 +73,32 @@ def test_a_rank_that_does_not_join_is_not_waited_for_in_silence(case: Problem) -
 
 
 # Before anything of ours has run in it: no other rank has ever seen it.
-DOOMED = """\
+AT_ONCE = "    os.kill(os.getpid(), signal.SIGKILL)\n"
+DOOMED = f"""\
 import os, signal
 if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
-    os.kill(os.getpid(), signal.SIGKILL)
-from osprey_mpi.cli import main
+{AT_ONCE}from osprey_mpi.cli import main
 main(["run", "case.yaml", "--out", "out"])
 """
+# Once MPI_Init is through: the others make communicators then.
+IN_MPI = """\
+    import mpi4py
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+    MPI.Get_library_version = lambda: os.kill(os.getpid(), signal.SIGKILL)
+"""
+WRAPPER = ("sh", "-c", '"$0" "$@"; exit $?')
 ULFM = ("--with-ft", "ulfm")
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
-@pytest.mark.parametrize("wrapper", [(), ("sh", "-c", '"$0" "$@"; exit $?')])
-def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(case: Problem, wrapper: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("wrapper", "moment"), [((), ""), (WRAPPER, ""), ((), IN_MPI)])
+def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(
+    case: Problem, wrapper: tuple[str, ...], moment: str
+) -> None:
     """MPI that outlives lost ranks does not outlive this one: the others would wait for it without end."""
     case.write("def f(p):\n    return p['x']")
-    (case.folder / "doomed.py").write_text(DOOMED)
+    (case.folder / "doomed.py").write_text(DOOMED.replace(AT_ONCE, moment or AT_ONCE))
     argv = [*wrapper, sys.executable, "doomed.py"]
     done = launch(4, argv, cwd=case.folder, timeout_s=40, launcher=ULFM)
     text = "osprey: rank 1 ended before MPI had started on all ranks: nothing is lost, start it again"
