@@ -8,7 +8,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+from osprey_mpi.held import STOP, let_in
 
 
 class Signals:
@@ -21,8 +21,9 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in _STOP:
+            for number in STOP:
                 self._old[number] = signal.signal(number, self._caught)
+            let_in()
         return self
 
     def __exit__(self, *_: object) -> None:
