@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 __version__ = "0.1.0"
 __all__ = ["__version__", "minimize"]
 
+TYPE_CHECKING = False  # of `typing`, which takes its time: a signal that comes before `cli.main` ends the process
 if TYPE_CHECKING:
     from osprey_mpi.drivers.minimize import minimize
 

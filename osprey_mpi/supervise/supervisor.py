@@ -4,8 +4,8 @@
                                          --End-------> over
 
 A signal to the supervisor is passed on to the ranks as SIGUSR1: launchers hand that one on as it is, and the ranks save
-and stop; SIGINT and SIGTERM they would follow with SIGKILL a moment later. A second signal ends the launch at once, a
-third one kills the launcher, whose ranks are ended then.
+and stop; SIGINT and SIGTERM they would follow with SIGKILL a moment later. A second signal ends the launch at once, so
+does the first while there is no run yet to save; a third one kills the launcher, whose ranks are ended then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from osprey_mpi.storage.rows import read_run
 from osprey_mpi.storage.status import State
 from osprey_mpi.supervise.leftovers import MARK, end_marked
 from osprey_mpi.supervise.lines import Launcher
-from osprey_mpi.supervise.restart import End, Ended, RestartPolicy
+from osprey_mpi.supervise.restart import NOT_BEGUN, End, Ended, RestartPolicy
 from osprey_mpi.supervise.slurm import Allocation
 from osprey_mpi.words import counted
 
@@ -41,6 +41,8 @@ WATCH_S = 1.0
 OVER_S = 30.0
 # Ranks outlive a launcher that was killed by moments; one that holds the folder longer is ended.
 LET_GO_S = 5.0
+# A launcher that was ended before the run began ends its ranks in moments, unless it is still starting them.
+END_S = 5.0
 # A lock of a host that is gone: some network file systems give it free only when the host's lease has run out.
 LEASE_S = 120.0
 # What the first, the second and every further signal becomes for the launcher.
@@ -72,7 +74,7 @@ class Supervisor:
         # A run in the folder that is to be replaced is not ours.
         self._replaced = None if spec.first == spec.resume else RunFolder.began(spec.folder)
         self._before = _launch_of(spec.folder)
-        self._n_asked = 0
+        self._n_asked, self._asked_s = 0, float("inf")
 
     def run(self, environ: Mapping[str, str]) -> tuple[int, bytes]:
         """Launch until the run is over; return its exit code and what the last launch wrote to stdout."""
@@ -92,6 +94,8 @@ class Supervisor:
                 self._say(_lost(ended, self._policy.n, decision.wait_s))
                 self._pause(decision.wait_s)
                 if self._n_asked:
+                    if not self._has_run():
+                        self._say(NOT_BEGUN)
                     return ExitCode.STOPPED, output
         finally:
             for number, handler in before.items():
@@ -125,15 +129,22 @@ class Supervisor:
             if time.monotonic() - over_since > OVER_S:
                 self._say(f"the run has let its folder go {OVER_S:g} s ago, but the launcher does not end: ending it")
                 process.kill()
+            if time.monotonic() - self._asked_s > END_S and not self._has_run():
+                process.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._n_asked += 1
+        if self._n_asked == 1:
+            self._asked_s = time.monotonic()
+            what = "the run saves and stops" if self._has_run() else "ending the launch, whose run has not begun"
+            self._say(f"{signal.Signals(number).name.removeprefix('SIG')}: {what}")
         self._pass_on()
 
     def _pass_on(self) -> None:
         if self._process is not None:
+            n = self._n_asked if self._has_run() else self._n_asked + 1
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(PASSED_ON[min(self._n_asked, len(PASSED_ON)) - 1])
+                self._process.send_signal(PASSED_ON[min(n, len(PASSED_ON)) - 1])
 
     def _pause(self, wait_s: float) -> None:
         deadline = time.monotonic() + wait_s

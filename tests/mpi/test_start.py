@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from launch import IS_OPEN_MPI, launch, osprey
+from launch import IS_OPEN_MPI, Launch, launch, osprey
 from problem import BASE, Problem
 
 pytestmark = pytest.mark.launch
@@ -63,36 +69,90 @@ def test_a_rank_that_does_not_join_is_not_waited_for_in_silence(case: Problem) -
     (case.folder / "late.py").write_text(LATE)
     done = launch(2, [sys.executable, "late.py"], cwd=case.folder, timeout_s=30)
     assert done.rc == 4 and "osprey: MPI did not start within 2 s" in done.stderr, done
+    assert "srun" not in done.stderr and "networks" not in done.stderr, "neither is here"
 
 
-DOOMED = """\
-import os, pathlib, signal, time
-rank, n_ranks = os.environ["OMPI_COMM_WORLD_RANK"], 4
-if rank == "1":  # once all others have seen it
-    while len(list(pathlib.Path().glob("watching-*"))) < n_ranks - 1:
-        time.sleep(0.1)
-    os.kill(os.getpid(), signal.SIGKILL)
-from osprey_mpi.comm.siblings import SiblingWatch
-def look(watch, lost=SiblingWatch.lost):
-    seen = lost(watch)
-    pathlib.Path(f"watching-{rank}").touch()
-    return seen
-SiblingWatch.lost = look
-from osprey_mpi.cli import main
+# Before anything of ours has run in it: no other rank has ever seen it.
+AT_ONCE = "    os.kill(os.getpid(), signal.SIGKILL)\n"
+DOOMED = f"""\
+import os, signal
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+{AT_ONCE}from osprey_mpi.cli import main
 main(["run", "case.yaml", "--out", "out"])
 """
+# Once MPI_Init is through: the others make communicators then.
+IN_MPI = """\
+    import mpi4py
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+    MPI.Get_library_version = lambda: os.kill(os.getpid(), signal.SIGKILL)
+"""
+WRAPPER = ("sh", "-c", '"$0" "$@"; exit $?')
+ULFM = ("--with-ft", "ulfm")
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
-@pytest.mark.parametrize("wrapper", [(), ("sh", "-c", '"$0" "$@"; exit $?')])
-def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(case: Problem, wrapper: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("wrapper", "moment"), [((), ""), (WRAPPER, ""), ((), IN_MPI)])
+def test_a_rank_that_ends_while_mpi_starts_ends_the_launch(
+    case: Problem, wrapper: tuple[str, ...], moment: str
+) -> None:
     """MPI that outlives lost ranks does not outlive this one: the others would wait for it without end."""
     case.write("def f(p):\n    return p['x']")
-    (case.folder / "doomed.py").write_text(DOOMED)
+    (case.folder / "doomed.py").write_text(DOOMED.replace(AT_ONCE, moment or AT_ONCE))
     argv = [*wrapper, sys.executable, "doomed.py"]
-    done = launch(4, argv, cwd=case.folder, timeout_s=60, launcher=("--with-ft", "ulfm"))
+    done = launch(4, argv, cwd=case.folder, timeout_s=40, launcher=ULFM)
     text = "osprey: rank 1 ended before MPI had started on all ranks: nothing is lost, start it again"
-    assert done.rc != 0 and done.stderr.count("osprey: ") == 1 and text in done.stderr, done
+    assert done.rc == 75 and done.stderr.count("osprey: ") == 1 and text in done.stderr, done
+
+
+# In the place of ssh: the "host" is this one by another name.
+AGENT = """\
+#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1
+shift
+exec unshare --uts sh -c "hostname $host; $*"
+"""
+
+
+def may_unshare() -> bool:
+    """Tell whether this user may give a process a host name of its own."""
+    program = shutil.which("unshare")
+    return program is not None and subprocess.run([program, "--uts", "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
+@pytest.mark.skipif(not may_unshare(), reason="needs root")
+def test_a_rank_of_another_host_that_ends_while_mpi_starts_ends_the_launch(case: Problem) -> None:
+    """Only the ranks of its host can see it: the daemon that they end takes the launch with it."""
+    case.write("def f(p):\n    return p['x']")
+    (case.folder / "doomed.py").write_text(DOOMED.replace('== "1"', '== "2"'))
+    (case.folder / "agent").write_text(AGENT)
+    (case.folder / "agent").chmod(0o755)
+    hosts = ("--prtemca", "plm_ssh_agent", str(case.folder / "agent"), "--host", f"{socket.gethostname()}:1,other:2")
+    argv = [sys.executable, "doomed.py"]
+    spread = {"PRTE_MCA_rmaps_default_mapping_policy": "slot"}
+    with Launch(3, argv, cwd=case.folder, env=spread, launcher=(*ULFM, *hosts)) as running:
+        done = running.wait(40)
+        assert running.is_gone()
+    text = "osprey: 1 of the 2 ranks on other ended before MPI had started on all ranks: nothing is lost, start"
+    assert done.stderr.count("osprey: ") == 1 and text in done.stderr, done
+
+
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")
+def test_ranks_end_with_their_launcher_while_mpi_starts(case: Problem) -> None:
+    case.write("def f(p):\n    return p['x']")
+    (case.folder / "late.py").write_text(LATE.replace("startup.START_LIMIT_S = 2.0", "open('here', 'w')"))
+    with Launch(2, [sys.executable, "late.py"], cwd=case.folder) as running:
+        while not (case.folder / "here").exists():
+            assert running.is_running
+            time.sleep(0.05)
+        rank_1 = [pid for pid in running.ranks() if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(running.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10.0
+        while set(running.processes()) - set(rank_1) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert running.processes() == rank_1, "which sleeps, and has nothing of ours in it"
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="other launchers end all ranks then")

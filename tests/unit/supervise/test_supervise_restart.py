@@ -30,7 +30,7 @@ def test_one_launch(ended: Ended, decision: Relaunch | End) -> None:
 
 @pytest.mark.parametrize("state", [State.STOPPED, State.INTERRUPTED, None])
 def test_who_asked_for_the_end_gets_it(state: State | None) -> None:
-    said = "" if state else "stopped before the run began: nothing is saved, start it again"
+    said = "" if state else "stopped before the run began: there is nothing to resume, start it again"
     assert RestartPolicy(20).after(Ended(75, state, 9), is_asked=True) == End(75, said)
 
 
