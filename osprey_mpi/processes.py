@@ -38,25 +38,17 @@ def is_running(pid: int, since: int) -> bool:
 
 def launcher_words(pid: int) -> list[str]:
     """Return the command line of the launcher at or above a process of this host, [] if there is none to be seen."""
-    with contextlib.suppress(OSError):
-        while pid > 1:
-            words = (_PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    for above, _ in _upwards(pid):
+        with contextlib.suppress(OSError):
+            words = (_PROCESSES / str(above) / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if Path(words[0]).name in _LAUNCHERS:
                 return words
-            pid = int(_stat(pid)[1][1])
     return []
 
 
 def ancestor(name: str) -> int | None:
     """Return the nearest process above this one whose program begins so; None where there is none to be seen."""
-    pid = os.getppid()
-    with contextlib.suppress(OSError):
-        while pid > 0:
-            program, fields = _stat(pid)
-            if program.startswith(name):
-                return pid
-            pid = int(fields[1])
-    return None
+    return next((pid for pid, program in _upwards(os.getppid()) if program.startswith(name)), None)
 
 
 def children(pid: int) -> Iterator[dict[str, str] | None]:
@@ -69,6 +61,15 @@ def children(pid: int) -> Iterator[dict[str, str] | None]:
                     yield _environment(folder)
                 except PermissionError:
                     yield None
+
+
+def _upwards(pid: int) -> Iterator[tuple[int, str]]:
+    """Yield a process and those above it, each with the name of its program, as far as they are to be seen."""
+    with contextlib.suppress(OSError):
+        while pid > 0:
+            program, fields = _stat(pid)
+            yield pid, program
+            pid = int(fields[1])
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -16,7 +16,6 @@ class TextFormat(StrEnum):
     JSON = "json"
 
 
-
 def folder_name(text: str) -> Path:
     """Take the name of a folder; an empty one, of a variable that is not set, would be the current folder."""
     if not text:

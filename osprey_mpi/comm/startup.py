@@ -8,7 +8,6 @@ import ctypes
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
@@ -21,6 +20,7 @@ from osprey_mpi.comm.heartbeat import Heart
 from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, late, mismatch, unstarted
 from osprey_mpi.comm.mail import Mail
 from osprey_mpi.comm.siblings import TOLD_S, LauncherWatch, SiblingWatch
+from osprey_mpi.comm.watch import overdue
 from osprey_mpi.errors import EnvironmentFault, RunLost
 from osprey_mpi.processes import launcher_words
 
@@ -116,7 +116,7 @@ def start(*, keep: bool = False) -> World:
     for name, value in (_OPEN_MPI_DEFAULTS | tolerant).items():
         os.environ.setdefault(name, value)
     siblings = SiblingWatch() if tolerant else contextlib.nullcontext()
-    with Watchdog(START_LIMIT_S, late(launch, START_LIMIT_S)), LauncherWatch(), siblings:
+    with overdue(START_LIMIT_S, lambda: _bark(late(launch, START_LIMIT_S))), LauncherWatch(), siblings:
         return _init(launch, keep)
 
 
@@ -215,7 +215,7 @@ def finish(world: World) -> None:
     from mpi4py import MPI
 
     text = f"MPI did not end within {START_LIMIT_S:.0f} s; the run itself has, and its files are complete"
-    with Watchdog(START_LIMIT_S, text):
+    with overdue(START_LIMIT_S, lambda: _bark(text)):
         for comm in (world.protocol, world.comm):
             if comm is not None and world.has_collectives:
                 drain(comm)
@@ -271,22 +271,8 @@ def _abort(world: World, exit_code: int) -> None:
     world.comm.Abort(exit_code)
 
 
-class Watchdog:
-    """End the process with exit code 4 and a message when a block takes longer than its limit: no silent hang."""
-
-    def __init__(self, limit_s: float, message: str) -> None:
-        self._timer = threading.Timer(limit_s, self._bark)
-        self._timer.daemon = True
-        self._message = message
-
-    def _bark(self) -> None:
-        sys.stderr.write(f"osprey: {self._message}\n")
-        sys.stderr.flush()
-        os._exit(EnvironmentFault.exit_code)
-
-    def __enter__(self) -> Watchdog:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+def _bark(text: str) -> NoReturn:
+    """End the process with exit code 4 and a message: no silent hang."""
+    sys.stderr.write(f"osprey: {text}\n")
+    sys.stderr.flush()
+    os._exit(EnvironmentFault.exit_code)

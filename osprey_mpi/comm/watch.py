@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def overdue(limit_s: float, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act`, once and in a thread, if the block takes longer than `limit_s`."""
+    timer = threading.Timer(limit_s, act)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Watch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TypeVar
@@ -10,6 +9,7 @@ from typing import TypeVar
 from osprey_mpi.comm import startup
 from osprey_mpi.comm.collectives import broadcast, gather
 from osprey_mpi.comm.startup import World
+from osprey_mpi.comm.watch import overdue
 from osprey_mpi.drivers.limits import limits_named
 from osprey_mpi.errors import OspreyError, RunLost, StoppedEarly
 
@@ -32,7 +32,7 @@ def launched(*, keep: bool = False) -> Iterator[World]:
         raise  # there is nobody left to end MPI with
     except OspreyError as error:
         if not error.is_agreed:
-            startup.break_off(world, f"rank {world.rank}: {error}", int(error.exit_code))
+            _break_off(world, error)
         startup.finish(world)
         raise
     except Exception:
@@ -61,19 +61,6 @@ def on_root(world: World, task: Callable[[], T]) -> T | None:
     return result
 
 
-@contextmanager
-def _ending_all(world: World, error: OspreyError) -> Iterator[None]:
-    """End the launch with an error when the block takes longer than TOGETHER_S."""
-    text, code = f"rank {world.rank}: {error}", int(error.exit_code)
-    timer = threading.Timer(TOGETHER_S, startup.break_off, [world, text, code])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def everywhere(world: World, task: Callable[[], None]) -> None:
     """Do `task` on every rank; the error of the lowest rank that has one ends all. Collective over the world.
 
@@ -86,7 +73,8 @@ def everywhere(world: World, task: Callable[[], None]) -> None:
             task()
     except OspreyError as caught:
         error = caught
-    with _ending_all(world, error) if isinstance(error, StoppedEarly) else nullcontext():
+    stopped = error if isinstance(error, StoppedEarly) else None
+    with nullcontext() if stopped is None else overdue(TOGETHER_S, lambda: _break_off(world, stopped)):
         all_errors = gather(world, error)
 
         def judge() -> None:
@@ -96,3 +84,7 @@ def everywhere(world: World, task: Callable[[], None]) -> None:
                     raise error or type(found)(f"rank {rank}: {found}")
 
         on_root(world, judge)
+
+
+def _break_off(world: World, error: OspreyError) -> None:
+    startup.break_off(world, f"rank {world.rank}: {error}", int(error.exit_code))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from osprey_mpi.comm.watch import overdue
 from osprey_mpi.config import Config
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.task import Evaluator
@@ -27,13 +27,9 @@ def long_import_noted(config: Config, function: object, note: Callable[[str], An
     if function is not None or not (module := _module(config)):
         yield
         return
-    timer = threading.Timer(NOTE_S, note, [f"importing {module} has taken {NOTE_S:g} s; a signal (Ctrl-C) stops it"])
-    timer.daemon = True
-    timer.start()
-    try:
+    text = f"importing {module} has taken {NOTE_S:g} s; a signal (Ctrl-C) stops it"
+    with overdue(NOTE_S, lambda: note(text)):
         yield
-    finally:
-        timer.cancel()
 
 
 def say(text: str) -> None:

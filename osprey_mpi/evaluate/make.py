@@ -9,9 +9,9 @@ from typing import Any
 from osprey_mpi.errors import ConfigError
 from osprey_mpi.evaluate.jobs import Jobs
 from osprey_mpi.evaluate.objective import Function
-from osprey_mpi.evaluate.pool import ProcessEvaluator, Settings
+from osprey_mpi.evaluate.pool import ProcessEvaluator
 from osprey_mpi.evaluate.schema import Schema
-from osprey_mpi.evaluate.specification import command_specification
+from osprey_mpi.evaluate.specification import Settings, command_specification
 from osprey_mpi.evaluate.task import Evaluator
 from osprey_mpi.search.space import Space
 

@@ -8,10 +8,8 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ from osprey_mpi.evaluate.objective import Reply
 from osprey_mpi.evaluate.printed import Printed
 from osprey_mpi.evaluate.process import ChildProcess, user_part
 from osprey_mpi.evaluate.schema import Schema
-from osprey_mpi.evaluate.specification import check_command
+from osprey_mpi.evaluate.specification import Settings, check_command
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
 
 _log = getLogger("osprey_mpi")
@@ -51,24 +49,6 @@ class Chunk:
     job: Job
     rows: NDArray[np.int64]
     n_taken: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Say what the child is to run. `order` travels to it as JSON (see child.py); `time_limit_s` is per call."""
-
-    order: Mapping[str, Any]
-    folder: Path
-    scratch_root: Path
-    rank: int
-    batch: int
-    retries: int
-    time_limit_s: float | None
-
-    @property
-    def is_command(self) -> bool:
-        """Tell whether the child runs external programs; it then keeps the time limit itself."""
-        return self.order["command"] is not None
 
 
 class ProcessEvaluator:

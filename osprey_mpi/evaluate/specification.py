@@ -1,10 +1,12 @@
-"""Describe an external program for the child process, and look at what can be seen without running it."""
+"""Say what the child process is to run, and look at what of an external program can be seen without running it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,24 @@ from osprey_mpi.errors import ConfigError, Problem
 from osprey_mpi.evaluate.command import STDERR, STDOUT, Specification, read_template
 from osprey_mpi.evaluate.placeholders import SPECIAL, names_in
 from osprey_mpi.evaluate.schema import Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Say what the child is to run. `order` travels to it as JSON (see child.py); `time_limit_s` is per call."""
+
+    order: Mapping[str, Any]
+    folder: Path
+    scratch_root: Path
+    rank: int
+    batch: int
+    retries: int
+    time_limit_s: float | None
+
+    @property
+    def is_command(self) -> bool:
+        """Tell whether the child runs external programs; it then keeps the time limit itself."""
+        return self.order["command"] is not None
 
 
 def command_specification(objective: Any, schema: Schema, folder: Path) -> Specification:

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from launch import IS_OPEN_MPI, Launch
+from launch import IS_OPEN_MPI, Completed, Launch
 from problem import BASE, Problem
 from test_losses import FLOCKS, IMPATIENT, SLOW, rank_of
 
@@ -45,8 +45,9 @@ def signal_to(case: Problem, running: Launch, n: int, ranks: list[int], number: 
     return pids
 
 
-def assert_whole(case: Problem, n_lives: int) -> None:
+def assert_whole(case: Problem, done: Completed, n_lives: int) -> None:
     """Assert that the run is done, with each evaluation once, and nothing that a reader stumbles over."""
+    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
     status, columns = case.shown(), case.columns("status")
     assert (status["state"], status["exit_code"], status["life"]) == ("done", 0, n_lives)
     assert columns["id"].tolist() == list(range(900)) and not columns["status"].any()
@@ -69,10 +70,9 @@ def test_without_ulfm_the_others_go_on_by_heartbeats(
         signal_to(case, running, n, lost, signal.SIGKILL)
         done = running.wait(60)
         assert running.is_gone()
-    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
     assert "Traceback" not in done.stderr and ("is lost" in done.stderr or "are lost" in done.stderr), done
     assert case.status()["fault_tolerance"] == "heartbeats"
-    assert_whole(case, n_lives)
+    assert_whole(case, done, n_lives)
 
 
 @pytest.mark.parametrize("lost", [[3], [0]], ids=["a worker", "the root"])
@@ -81,8 +81,7 @@ def test_without_ulfm_silence_tells_of_losses_on_other_hosts(case: Problem, lost
         signal_to(case, running, 9, lost, signal.SIGKILL)
         done = running.wait(60)
         assert running.is_gone()
-    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
-    assert_whole(case, 1 if lost == [3] else 2)
+    assert_whole(case, done, 1 if lost == [3] else 2)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,8 @@ def test_who_is_stopped_is_lost_after_its_time_and_ended(
         signal_to(case, running, n, stopped, signal.SIGSTOP)
         done = running.wait(60)
         assert running.is_gone()
-    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
     assert f"rank {stopped[0]} is lost: the other {n - 1} ranks of the launch go on" in done.stderr
-    assert_whole(case, 2)
+    assert_whole(case, done, 2)
 
 
 @pytest.mark.parametrize("stopped", [5, 0], ids=["a leader", "the root"])
@@ -116,10 +114,9 @@ def test_who_was_stopped_on_a_host_of_its_own_leaves_when_it_goes_on(case: Probl
         os.kill(pids[stopped], signal.SIGCONT)
         done = running.wait(60)
         assert running.is_gone()
-    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
     why = "it was silent for more than 2 s"
     assert done.stderr.count(f"rank {stopped} was left out of the run and ends: {why}") == 1
-    assert_whole(case, 2)
+    assert_whole(case, done, 2)
 
 
 BROKEN = """\
@@ -149,9 +146,8 @@ def test_a_stop_that_is_shorter_is_no_loss(case: Problem) -> None:
         for rank in (0, 1, 5):
             os.kill(pids[rank], signal.SIGCONT)
         done = running.wait(60)
-    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
     assert "lost" not in done.stderr
-    assert_whole(case, 1)
+    assert_whole(case, done, 1)
 
 
 def test_all_stopped_together_blame_nobody(case: Problem) -> None:
@@ -162,6 +158,5 @@ def test_all_stopped_together_blame_nobody(case: Problem) -> None:
         for pid in pids.values():
             os.kill(pid, signal.SIGCONT)
         done = running.wait(60)
-    assert (done.json()["n_evaluations"], done.rc) == (900, 0), done
     assert "lost" not in done.stderr
-    assert_whole(case, 1)
+    assert_whole(case, done, 1)
