@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
+from osprey_mpi.console import say
 from osprey_mpi.held import hold, let_in
 
 TYPE_CHECKING = False  # of `typing`, which takes longer to import than all of the above
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             let_in()  # the others let them in when they can save and stop
         sys.exit(_carry_out(arguments, is_debug=is_debug, is_once=not _ONCE.isdisjoint(ours)))
     except KeyboardInterrupt:
-        sys.stderr.write("osprey: interrupted\n")
+        say("osprey: interrupted")
         sys.exit(128 + signal.SIGINT)
 
 
@@ -123,5 +124,4 @@ def _complain(error: OspreyError) -> None:
 
     is_list = isinstance(error, ConfigError) and len(error.problems) > 1  # which has a line for each
     lines = str(error).splitlines() if is_list else [str(error)]
-    sys.stderr.write("".join(f"osprey: {line}\n" for line in lines))
-    sys.stderr.flush()
+    say("\n".join(f"osprey: {line}" for line in lines))

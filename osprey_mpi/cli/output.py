@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO, cast
 
+from osprey_mpi.console import Unfailing
 from osprey_mpi.errors import OutputError
 
 
@@ -48,13 +49,17 @@ def write_bytes(parts: Iterable[bytes]) -> None:
 
 
 def open_standard_streams() -> None:
-    """Put /dev/null where a standard stream is closed: a file opened later would get its number and be taken for it."""
+    """Put /dev/null where a standard stream is closed: a file opened later would get its number and be taken for it.
+
+    What users' code prints to a stderr without a reader is lost, and fails no evaluation.
+    """
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
             setattr(sys, name, os.fdopen(fd, mode, closefd=False))
+    sys.stderr = cast(TextIO, Unfailing(sys.stderr))
 
 
 def keep_stdout() -> None:

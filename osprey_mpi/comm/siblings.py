@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Mapping
 
 from osprey_mpi.comm.launcher import SPEAK_S
 from osprey_mpi.comm.watch import Watch
+from osprey_mpi.console import say
 from osprey_mpi.errors import ExitCode
 from osprey_mpi.processes import ancestor, children
 from osprey_mpi.words import counted, ranks_named
@@ -78,8 +78,7 @@ class SiblingWatch(Watch):
             some = f"{n_lost} of the {counted(self._n_here, 'rank')} on {socket.gethostname()}"
             named = ranks_named(lost) if len(lost) == n_lost else some
             text = "ended before MPI had started on all ranks: nothing is lost, start it again"
-            sys.stderr.write(f"osprey: {named} {text}\n")
-            sys.stderr.flush()
+            say(f"osprey: {named} {text}")
         else:
             time.sleep(SPEAK_S)  # whoever ends first may end all
         if self._n_here < self._n_ranks and os.getppid() == self._daemon:

@@ -21,6 +21,7 @@ from osprey_mpi.comm.launcher import SPEAK_S, Launch, detect, fault_tolerance, l
 from osprey_mpi.comm.mail import Mail
 from osprey_mpi.comm.siblings import TOLD_S, LauncherWatch, SiblingWatch
 from osprey_mpi.comm.watch import overdue
+from osprey_mpi.console import say
 from osprey_mpi.errors import EnvironmentFault, RunLost
 from osprey_mpi.processes import launcher_words
 
@@ -232,8 +233,7 @@ def die(world: World) -> None:
     """
     if world.comm is None:
         return
-    sys.stderr.write("".join(f"[rank {world.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
-    sys.stderr.flush()
+    say("\n".join(f"[rank {world.rank}] {line}" for line in traceback.format_exc().splitlines()))
     if world.is_tolerant and not world.is_root:
         vanish()
     _abort(world, 1)
@@ -247,8 +247,7 @@ def vanish() -> NoReturn:
 
 def left_out(rank: int, why: str) -> NoReturn:
     """End this rank, which the others have left out: by a signal, which the launcher takes for one more loss."""
-    sys.stderr.write(f"osprey: rank {rank} was left out of the run and ends: {why}\n")
-    sys.stderr.flush()
+    say(f"osprey: rank {rank} was left out of the run and ends: {why}")
     vanish()
 
 
@@ -259,8 +258,7 @@ def break_off(world: World, text: str, exit_code: int) -> None:
     """
     if world.comm is None:
         return
-    sys.stderr.write(f"osprey: {text}\n")
-    sys.stderr.flush()
+    say(f"osprey: {text}")
     _abort(world, exit_code)
 
 
@@ -273,6 +271,5 @@ def _abort(world: World, exit_code: int) -> None:
 
 def _bark(text: str) -> NoReturn:
     """End the process with exit code 4 and a message: no silent hang."""
-    sys.stderr.write(f"osprey: {text}\n")
-    sys.stderr.flush()
+    say(f"osprey: {text}")
     os._exit(EnvironmentFault.exit_code)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from osprey_mpi.comm.watch import overdue
 from osprey_mpi.config import Config
+from osprey_mpi.console import say
 from osprey_mpi.drivers.signals import Signals
 from osprey_mpi.evaluate.task import Evaluator
 
@@ -32,17 +32,11 @@ def long_import_noted(config: Config, function: object, note: Callable[[str], An
         yield
 
 
-def say(text: str) -> None:
-    """Write a sentence to stderr, where there is no run whose progress it would disturb."""
-    sys.stderr.write(f"osprey: {text}\n")
-    sys.stderr.flush()
-
-
 def check_interruptibly(evaluator: Evaluator, config: Config) -> None:
     """Check an evaluator outside a run. Raises ConfigError, and StoppedEarly after a signal."""
     with (
         Signals(launched=False) as signals,
-        long_import_noted(config, None, say),
+        long_import_noted(config, None, lambda text: say(f"osprey: {text}")),
         signals.interrupting(stopped_when(config)),
         config.locating(),
     ):

@@ -13,6 +13,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO, cast
+
+from osprey_mpi.console import Unfailing, say
 
 # By handler, the thread of its run: several calls of minimize() may be at work in one process.
 _THREADS: dict[logging.Handler, int] = {}
@@ -27,8 +30,7 @@ class LogFile(logging.FileHandler):
         """Say what is wrong, the first time."""
         if self.is_whole:
             self.is_whole = False
-            sys.stderr.write(f"osprey: {self.baseFilename} is not whole: {sys.exc_info()[1]}\n")
-            sys.stderr.flush()
+            say(f"osprey: {self.baseFilename} is not whole: {sys.exc_info()[1]}")
 
 
 def open_log(path: Path, rank: int, life: int) -> logging.Logger:
@@ -41,7 +43,7 @@ def open_log(path: Path, rank: int, life: int) -> logging.Logger:
     try:
         handler = LogFile(path, encoding="utf-8")
     except OSError:
-        handler = logging.StreamHandler()
+        handler = logging.StreamHandler(cast(TextIO, Unfailing(sys.stderr)))
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     _THREADS[handler] = threading.get_ident()
     handler.addFilter(lambda record: _is_for(handler, record))

@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from osprey_mpi.console import Unfailing
 from osprey_mpi.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Progress:
         wording: Callable[[str], str] = str,
     ) -> None:  # fmt: skip
         self._name, self._folder, self._quiet, self._wording = name, folder, quiet, wording
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = cast(TextIO, Unfailing(sys.stderr if stream is None else stream))
         self._bar: Any = None
         self._shown_at = float("-inf")
         self._n_warnings = 0

@@ -12,7 +12,6 @@ others return is ignored.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osprey_mpi.console import say
 from osprey_mpi.continuity.records import Status
 from osprey_mpi.evaluate.context import Context, scratch_name
 from osprey_mpi.evaluate.jobs import Clock, Jobs
@@ -110,8 +110,7 @@ class Member:
         deadline = time.monotonic() + SAY_S
         if failure and not _sleep_until(request, lambda: time.monotonic() > deadline):
             where = f"rank {self._rank} failed and has waited {SAY_S:g} s for the others of its group"
-            sys.stderr.write(f"osprey: {where} (`context.agree` tells them): {failure}\n")
-            sys.stderr.flush()
+            say(f"osprey: {where} (`context.agree` tells them): {failure}")
         _sleep_until(request)
         failed = np.flatnonzero(votes["failed"])
         if failed.size == 0 or votes["failed"][0]:  # rank 0's own reasons are the better ones

@@ -16,7 +16,7 @@ import pytest
 from osprey_mpi.comm import heartbeat
 from osprey_mpi.comm.heartbeat import Address, Heart
 
-LIMIT_S = 1.0
+LIMIT_S = 2.0  # a process that has its turn after a second is no stopped one
 PEER = """
 import pickle, sys, time
 from osprey_mpi.comm import heartbeat
@@ -32,7 +32,7 @@ def leave(why):
 heart = heartbeat.Heart(rank, leave)
 sys.stdout.buffer.write(pickle.dumps(heart.address).hex().encode() + b"\\n")
 sys.stdout.flush()
-heart.meet(pickle.loads(bytes.fromhex(sys.stdin.readline())), 1.0)
+heart.meet(pickle.loads(bytes.fromhex(sys.stdin.readline())), float(sys.argv[3]))
 if sys.stdin.readline() == "close\\n":
     heart.close()
     time.sleep(60.0)
@@ -44,7 +44,7 @@ class Peer:
 
     def __init__(self, rank: int, how: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PEER, str(rank), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-c", PEER, str(rank), how, str(LIMIT_S)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         import pickle
@@ -115,7 +115,7 @@ def test_a_process_of_another_host_leaves_when_it_goes_on(together: Any) -> None
     assert peers[1].process.poll() is None
     os.kill(peers[1].process.pid, signal.SIGCONT)
     assert peers[1].process.wait(20.0) == 9
-    assert peers[1].process.communicate()[1] == "it was silent for more than 1 s"
+    assert peers[1].process.communicate()[1] == "it was silent for more than 2 s"
     assert heart.processes([0, 1, 7]) == {(socket.gethostname(), os.getpid()), (socket.gethostname(), pid_of(peers[1]))}
 
 
