@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 
-STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# A hangup, of a terminal that is closed, asks for nothing where `nohup` has it ignored.
+_IS_TIED = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, *([signal.SIGHUP] if _IS_TIED else []))
 
 
 def hold() -> None:

@@ -22,7 +22,7 @@ class _Interrupted(BaseException):
 
 
 class Signals:
-    """Catch INT, TERM, USR1 and USR2 while inside `with`; watch the launcher when there is one."""
+    """Catch INT, TERM, USR1, USR2 and HUP while inside `with`; watch the launcher when there is one."""
 
     def __init__(self, *, launched: bool) -> None:
         self.reason = ""

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from osprey_mpi.errors import EnvironmentFault, ExitCode, UsageError
+from osprey_mpi.held import STOP
 from osprey_mpi.storage.folder import RunFolder
 from osprey_mpi.storage.lock import read_holder
 from osprey_mpi.storage.rows import read_run
@@ -47,7 +48,6 @@ END_S = 5.0
 LEASE_S = 120.0
 # What the first, the second and every further signal becomes for the launcher.
 PASSED_ON = (signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL)
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Supervisor:
 
     def run(self, environ: Mapping[str, str]) -> tuple[int, bytes]:
         """Launch until the run is over; return its exit code and what the last launch wrote to stdout."""
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        before = {number: signal.signal(number, self._on_signal) for number in STOP}
         try:
             arguments = self._spec.first
             while True:

@@ -75,7 +75,7 @@ class Launch:
         with self._files[0].open("wb") as stdout, self._files[1].open("wb") as stderr:
             self.process = subprocess.Popen(
                 [*prefix, *map(str, argv)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=stderr, start_new_session=True,
+                stderr=stderr, start_new_session=True, preexec_fn=_hear,
             )  # fmt: skip
 
     @property
@@ -165,6 +165,12 @@ def launch(
 def osprey(*arguments: object) -> list[object]:
     """Return the argv of an osprey command."""
     return [BIN / "osprey", *arguments]
+
+
+def _hear() -> None:
+    """Undo what tests in the background have ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _marked(mark: str) -> list[tuple[int, set[str]]]:

@@ -99,7 +99,7 @@ def test_a_rank_lost_while_mpi_starts_is_followed_by_another_launch(case: Proble
     assert "launch 1 was lost, the launcher ended with 75; 0 evaluations on disk; starting again" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_asked_to_stop_it_saves_and_stops(case: Problem, number: int) -> None:
     with supervised(case) as running:
         case.wait_until(running, lambda status: status["n_evaluations"] > 20)

@@ -199,7 +199,7 @@ def test_signals_save_and_stop(n: int, case: Problem) -> None:
     case.write(SLOW)
     budget = ("--set", "budget.evaluations=4000", "--set", "output.results_interval=0.2")
     n_shown = 0
-    names = ("TERM", "INT", "USR1", "USR2") if n == 1 or IS_OPEN_MPI else ("TERM", "INT", "USR1")
+    names = ["TERM", "INT", "USR1", *(["USR2"] if n == 1 or IS_OPEN_MPI else []), *(["HUP"] if n == 1 else [])]
     for life, name in enumerate(names, start=1):
         argv = case.argv(*budget) if life == 1 else osprey("resume", case.out, "--format", "json")
         with Launch(n, argv, cwd=case.folder) as running:
