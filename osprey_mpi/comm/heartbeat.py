@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import socket
 import struct
@@ -25,6 +24,7 @@ from typing import NoReturn
 
 from osprey_mpi.continuity.ring import Kind, Ring, Say
 from osprey_mpi.processes import is_running, started_at
+from osprey_mpi.waiting import readable
 
 Place = tuple[str, int]  # host and port of a socket
 
@@ -128,7 +128,7 @@ class Heart:
     def _beat(self) -> None:
         due = time.monotonic()
         while not self._is_over:
-            select.select([self._socket], [], [], max(0.0, due - time.monotonic()))
+            readable([self._socket.fileno()], max(0.0, due - time.monotonic()))
             with self._lock:
                 assert self._ring is not None
                 if self._is_over:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from osprey_mpi.search.flock import Flock
 from osprey_mpi.search.osprey import hover
 from osprey_mpi.search.space import Space
 from osprey_mpi.storage.status import plain
+from osprey_mpi.waiting import readable
 
 MOST_POINTS = 1000  # looked at for one that the constraints allow
 LOOK_S = 0.05  # between two looks at an evaluator that says nothing
@@ -151,7 +151,7 @@ def _drain(evaluator: Evaluator) -> list[Outcome]:
     while not evaluator.idle:
         outcomes += [item for item in evaluator.poll() if isinstance(item, Outcome)]
         if filenos := evaluator.filenos():
-            select.select(filenos, [], [], LOOK_S)
+            readable(filenos, LOOK_S)
     return outcomes
 
 

@@ -12,7 +12,6 @@ import ctypes
 import faulthandler
 import json
 import os
-import select
 import signal
 import sys
 import threading
@@ -31,6 +30,7 @@ from osprey_mpi.evaluate.loading import load_function, put_first
 from osprey_mpi.evaluate.marked import Marked
 from osprey_mpi.evaluate.objective import Objective, Reply
 from osprey_mpi.evaluate.schema import Schema
+from osprey_mpi.waiting import readable
 
 FLUSH_S = 0.025  # the rank hears of finished rows at the latest this long after the first of them
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -185,7 +185,7 @@ class Child:
             return bool(self._chunks and wait) or self._taken(wait)  # one that did may have taken what we wait for
 
     def _taken(self, wait: bool) -> bool:
-        if not select.select([self._control], [], [], None if wait else 0.0)[0]:
+        if not readable([self._control], None if wait else 0.0):
             return True
         data = os.read(self._control, 65536)
         if not data:

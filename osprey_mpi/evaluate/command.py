@@ -11,7 +11,6 @@ import math
 import mmap
 import os
 import re
-import select
 import signal
 import subprocess
 import time
@@ -23,6 +22,7 @@ from osprey_mpi.evaluate.board import Board
 from osprey_mpi.evaluate.context import Context
 from osprey_mpi.evaluate.objective import HEAD_LIMIT, Failure, Reply, without_scratch
 from osprey_mpi.evaluate.placeholders import fill_arguments, fill_text
+from osprey_mpi.waiting import readable
 from osprey_mpi.words import visible
 
 STDOUT, STDERR = "stdout.txt", "stderr.txt"
@@ -120,7 +120,7 @@ class Command:
             if left_s <= 0:
                 return False
             context.should_stop()  # takes what the rank sends; ends us and the program if the rank is gone
-            if self._wake in select.select([self._wake, self._control], [], [], min(left_s, LOOK_S))[0]:
+            if self._wake in readable([self._wake, self._control], min(left_s, LOOK_S)):
                 os.read(self._wake, 4096)
         return True
 

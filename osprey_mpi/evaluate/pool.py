@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import select
 import signal
 import time
 from collections import deque
@@ -29,6 +28,7 @@ from osprey_mpi.evaluate.process import ChildProcess, user_part
 from osprey_mpi.evaluate.schema import Schema
 from osprey_mpi.evaluate.specification import Settings, check_command
 from osprey_mpi.evaluate.task import Outcome, Progress, Task
+from osprey_mpi.waiting import readable
 
 _log = getLogger("osprey_mpi")
 
@@ -104,7 +104,7 @@ class ProcessEvaluator:
 
     def _await_import(self, child: ChildProcess) -> None:
         while not child.is_ready:
-            select.select(child.filenos(), [], [], 0.1)
+            readable(child.filenos(), 0.1)
             child.pump()
             self._hear(child)
             if self._load_error is not None:
